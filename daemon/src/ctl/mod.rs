@@ -1,0 +1,1 @@
+//! ptcctl's verbs and their rendering; uses only config and protocol.

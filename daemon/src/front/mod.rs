@@ -1,0 +1,1 @@
+//! The control API: socket, peer uid, routes. The only module that knows HTTP.

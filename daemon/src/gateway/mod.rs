@@ -1,0 +1,1 @@
+//! The single path of every tool call: policy, budget, validation, record.

@@ -1,0 +1,13 @@
+//! The ptc daemon as a library: every binary is one call into it.
+//!
+//! Data flows one way, `front` → `runner` → `gateway` → `supervisor`; news goes up only through `watch` snapshots.
+//! `tests/tests/architecture.rs` holds the arrows to that.
+
+pub mod config;
+pub mod ctl;
+pub mod front;
+pub mod gateway;
+pub mod python;
+pub mod runner;
+pub mod sandbox;
+pub mod supervisor;

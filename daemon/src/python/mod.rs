@@ -1,0 +1,1 @@
+//! The child's runtime, real Python files embedded in the daemon.

@@ -1,0 +1,1 @@
+//! Confines the child that runs a program; one backend a file.

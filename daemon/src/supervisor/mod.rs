@@ -1,0 +1,1 @@
+//! Owner of the downstream servers: state machine, transports, process groups, catalog.
