@@ -7,6 +7,7 @@ pub mod config;
 pub mod ctl;
 pub mod front;
 pub mod gateway;
+pub mod guardian;
 pub mod python;
 pub mod runner;
 pub mod sandbox;
