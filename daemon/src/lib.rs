@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod ctl;
+pub mod demo;
 pub mod front;
 pub mod gateway;
 pub mod guardian;
