@@ -236,8 +236,8 @@ pub struct Outcome {
     /// Bytes of output that were dropped.
     #[serde(default)]
     pub output_dropped_bytes: u64,
-    /// The emitted value as JSON text, digits as the program wrote them.
-    #[serde(default)]
+    /// The emitted value as JSON text, digits as the program wrote them. An emitted `null` is a value too.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub result: Option<Box<RawValue>>,
     /// Why it is not ok.
     #[serde(default)]
@@ -576,4 +576,26 @@ pub struct LogLine {
     pub server: Option<ServerName>,
     /// The line without its end.
     pub line: String,
+}
+
+/// A field that is there has a value, `null` included.
+fn present<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(input).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emitted_null_and_long_digits_survive_the_wire() {
+        let event = |result: &str| {
+            format!(r#"{{"outcome":{{"program":"p-1","ok":true,"output":"",{result}"elapsed_ms":1}}}}"#)
+        };
+        for (sent, read) in [("", None), (r#""result":null,"#, Some("null")), (r#""result":1e400,"#, Some("1e400"))] {
+            let ProgramEvent::Outcome(outcome) = serde_json::from_str(&event(sent)).unwrap() else { panic!("no outcome") };
+            assert_eq!(outcome.result.as_ref().map(|raw| raw.get()), read);
+            assert_eq!(serde_json::to_string(&outcome).unwrap().contains(r#""result":"#), read.is_some());
+        }
+    }
 }

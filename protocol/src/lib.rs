@@ -4,6 +4,10 @@
 //! This crate knows nothing of MCP libraries, schema validation or YAML: the shim links it and must stay small.
 
 pub mod api;
+pub mod client;
 pub mod exit;
+pub mod launch;
 pub mod names;
 pub mod outcome;
+pub mod paths;
+pub mod version;
