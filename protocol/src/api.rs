@@ -589,11 +589,12 @@ mod tests {
 
     #[test]
     fn an_emitted_null_and_long_digits_survive_the_wire() {
-        let event = |result: &str| {
-            format!(r#"{{"outcome":{{"program":"p-1","ok":true,"output":"",{result}"elapsed_ms":1}}}}"#)
-        };
+        let event =
+            |result: &str| format!(r#"{{"outcome":{{"program":"p-1","ok":true,"output":"",{result}"elapsed_ms":1}}}}"#);
         for (sent, read) in [("", None), (r#""result":null,"#, Some("null")), (r#""result":1e400,"#, Some("1e400"))] {
-            let ProgramEvent::Outcome(outcome) = serde_json::from_str(&event(sent)).unwrap() else { panic!("no outcome") };
+            let ProgramEvent::Outcome(outcome) = serde_json::from_str(&event(sent)).unwrap() else {
+                panic!("no outcome")
+            };
             assert_eq!(outcome.result.as_ref().map(|raw| raw.get()), read);
             assert_eq!(serde_json::to_string(&outcome).unwrap().contains(r#""result":"#), read.is_some());
         }

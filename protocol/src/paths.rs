@@ -92,9 +92,11 @@ pub fn state_dir(explicit: Option<&Path>) -> Result<PathBuf, PathError> {
 pub fn log_dir(explicit_state: Option<&Path>) -> Result<PathBuf, PathError> {
     let (state, origin) = state_dir_in(explicit_state, &process_environment)?;
     if origin == Origin::Default && cfg!(target_os = "macos") {
-        return home(&process_environment)
-            .map(|home| home.join("Library/Logs/ptc"))
-            .ok_or(PathError::NoHome { what: "log folder", flag: "--state-dir", variable: "PTC_STATE_DIR" });
+        return home(&process_environment).map(|home| home.join("Library/Logs/ptc")).ok_or(PathError::NoHome {
+            what: "log folder",
+            flag: "--state-dir",
+            variable: "PTC_STATE_DIR",
+        });
     }
     Ok(state.join("logs"))
 }

@@ -18,8 +18,8 @@ use http_body_util::Full;
 use hyper::{Method, Request, StatusCode, header};
 use serde::{Serialize, de::DeserializeOwned};
 
-pub use self::{error::ClientError, stream::EventStream};
 use self::connection::{Connection, Unanswered};
+pub use self::{error::ClientError, stream::EventStream};
 use crate::{
     api::{
         LogLine, Problem, ProgramEvent, ProgramStatus, ReloadReport, RunRequest, SessionEvent, SessionRequest, Status,
