@@ -164,6 +164,9 @@ pub struct RunRequest {
     /// Lowers the configured deadline, in seconds; never raises it.
     #[serde(default)]
     pub timeout_seconds: Option<u64>,
+    /// Whether `output` events are wanted; without them the outcome alone carries what was printed.
+    #[serde(default)]
+    pub stream_output: bool,
     /// The client's own id of this request, for the records.
     #[serde(default)]
     pub client_request: Option<String>,
