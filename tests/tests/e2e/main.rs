@@ -1,0 +1,3 @@
+//! End-to-end tests: the real binaries, real pipes and sockets, real and scripted servers.
+
+mod harness;
