@@ -98,8 +98,8 @@ fn named_modules(source: &str) -> BTreeSet<String> {
 
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in fs::read_dir(dir).expect("a source folder") {
+        let path = entry.expect("a source folder").path();
         if path.is_dir() {
             found.extend(rust_files(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {

@@ -1,0 +1,47 @@
+# The commands of this project. `make help` lists them.
+#
+# Needed: Rust 1.95+, Python 3.11+; for `test` also node 20+ with npm, and git. The tests install the public servers and
+# clients they talk to by themselves, pinned, under tests/fixtures/.installed.
+
+CARGO  ?= cargo
+PYTHON ?= python3
+TARGET  = $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: help demo build release test test-rust test-python test-setup check fmt bench
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: build ## build, then show the main job with a private daemon and a demo server
+	@$(TARGET)/debug/ptcctl demo
+
+build: ## build the three binaries for development
+	$(CARGO) build --bins -p ptcd -p ptc-shim
+
+release: ## build the three binaries for use
+	$(CARGO) build --release --bins -p ptcd -p ptc-shim
+
+test: test-setup test-python test-rust ## run all tests, installing what they need
+
+test-setup: ## install the pinned public servers and clients for the tests
+	tests/setup
+
+test-rust:
+	$(CARGO) test --workspace
+
+test-python: ## run the tests of the Python runtime and of the scripted servers
+	@for folder in $(sort $(dir $(wildcard daemon/src/python/test_*.py daemon/src/python/*/test_*.py))); do \
+	  echo "$(PYTHON) -m unittest discover $$folder"; \
+	  $(PYTHON) -B -m unittest discover -s $$folder -t $$folder -p 'test_*.py' || exit 1; \
+	done
+
+check: ## formatting, lints, documentation
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
+
+fmt: ## format the sources
+	$(CARGO) fmt --all
+
+bench: release ## measure the release binaries on this machine
+	$(PYTHON) tests/bench/bench.py --bin-dir $(TARGET)/release
