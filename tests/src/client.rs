@@ -229,7 +229,8 @@ impl ToolResult {
             #[serde(rename = "_meta")]
             meta: Option<Box<RawValue>>,
         }
-        let parts: Parts = serde_json::from_str(raw).unwrap_or_else(|error| panic!("not a tool result ({error}): {raw}"));
+        let parts: Parts =
+            serde_json::from_str(raw).unwrap_or_else(|error| panic!("not a tool result ({error}): {raw}"));
         let texts: Vec<&str> = parts.content.iter().filter_map(|block| block["text"].as_str()).collect();
         Self {
             text: texts.join("\n"),
@@ -248,7 +249,8 @@ impl ToolResult {
         if let Some(structured) = &self.structured {
             return serde_json::from_str(structured).expect("checked when it was received");
         }
-        let meta: Value = serde_json::from_str(self.meta.as_deref().unwrap_or("{}")).expect("checked when it was received");
+        let meta: Value =
+            serde_json::from_str(self.meta.as_deref().unwrap_or("{}")).expect("checked when it was received");
         assert!(meta["ptc/outcome"].is_object(), "no outcome in {}", self.raw);
         meta["ptc/outcome"].clone()
     }

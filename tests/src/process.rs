@@ -89,7 +89,11 @@ pub struct Witness {
 impl Witness {
     /// The process with this id, if there is one.
     pub fn of(pid: u32) -> Option<Self> {
-        Stat::read(pid).filter(|stat| !stat.zombie).map(|stat| Self { pid, started: stat.started, command: command_line(pid) })
+        Stat::read(pid).filter(|stat| !stat.zombie).map(|stat| Self {
+            pid,
+            started: stat.started,
+            command: command_line(pid),
+        })
     }
 
     /// Whether it still runs.
@@ -109,7 +113,9 @@ pub fn descendants(root: u32) -> BTreeSet<Witness> {
     let mut found = BTreeSet::from([root]);
     loop {
         let before = found.len();
-        found.extend(all.iter().filter(|(_, stat)| found.contains(&stat.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>());
+        found.extend(
+            all.iter().filter(|(_, stat)| found.contains(&stat.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
+        );
         if found.len() == before {
             break;
         }

@@ -16,7 +16,8 @@ fn fake(script: &Value) -> Session {
 
 #[test]
 fn the_raw_client_speaks_with_the_scripted_server() {
-    let mut session = fake(&json!({"results": {"echo": [{"content": []}, {"content": [{"type": "text", "text": "last"}]}]}}));
+    let mut session =
+        fake(&json!({"results": {"echo": [{"content": []}, {"content": [{"type": "text", "text": "last"}]}]}}));
     assert_eq!(session.initialize()["serverInfo"]["name"], "fake");
     assert_eq!(session.call("echo", &json!({})).raw, r#"{"content": []}"#);
     assert_eq!(session.call("echo", &json!({})).text, "last");
