@@ -48,8 +48,6 @@ pub fn launcher_main() -> ExitCode {
 }
 
 fn run(control: &UnixStream) -> Result<ExitCode, Fault> {
-    sys::close_range(CHANNEL, PRIVATE - 1, Fate::Close).on(Step::Descriptors, "close_range")?;
-    sys::close_range(PRIVATE + 1, RawFd::MAX, Fate::Close).on(Step::Descriptors, "close_range")?;
     let (order, descriptors) = control::receive_order(control).on(Step::Order, "")?;
     let [channel] = <[OwnedFd; 1]>::try_from(descriptors)
         .map_err(|got| fault(Step::Order, 0, format!("{} descriptors instead of 1", got.len())))?;
@@ -64,8 +62,9 @@ fn run(control: &UnixStream) -> Result<ExitCode, Fault> {
     }
 }
 
-/// Moves the control socket from descriptor 0 out of the child's numbers.
+/// Closes whatever was inherited beyond stdio and moves the control socket out of the child's numbers.
 fn take_control() -> io::Result<UnixStream> {
+    sys::close_range(CHANNEL, RawFd::MAX, Fate::Close)?;
     let control = rustix::io::fcntl_dupfd_cloexec(io::stdin(), PRIVATE)?;
     Ok(UnixStream::from(control))
 }
