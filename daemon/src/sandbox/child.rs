@@ -87,7 +87,8 @@ impl Child {
             .kill_on_drop(ready.level == Level::None);
         let process = command.spawn().map_err(plain)?;
         drop(command);
-        let group = process.id().and_then(|pid| i32::try_from(pid).ok()).ok_or_else(|| failed("it has no pid".into()))?;
+        let group =
+            process.id().and_then(|pid| i32::try_from(pid).ok()).ok_or_else(|| failed("it has no pid".into()))?;
 
         control.set_nonblocking(true).map_err(plain)?;
         channel.set_nonblocking(true).map_err(plain)?;

@@ -76,12 +76,8 @@ pub(super) fn receive_order(socket: &UnixStream) -> io::Result<(Order, Vec<Owned
     let mut length = [0_u8; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::net::recvmsg(
-        socket.as_fd(),
-        &mut [IoSliceMut::new(&mut length)],
-        &mut ancillary,
-        RecvFlags::empty(),
-    )?;
+    let received =
+        rustix::net::recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut length)], &mut ancillary, RecvFlags::empty())?;
     if received.bytes != length.len() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

@@ -81,10 +81,7 @@ impl Search {
     /// Finds and probes the interpreter.
     pub(super) async fn run(&self) -> Result<Interpreter, SandboxError> {
         if let Some(path) = &self.configured {
-            return self
-                .examine(path)
-                .await
-                .map_err(|reason| SandboxError::Interpreter { path: path.clone(), reason });
+            return self.examine(path).await.map_err(|reason| SandboxError::Interpreter { path: path.clone(), reason });
         }
         let mut tried = Vec::new();
         for candidate in self.candidates() {
@@ -107,7 +104,8 @@ impl Search {
         let mut found = Vec::new();
         for path in NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))) {
             let Ok(real) = fs::canonicalize(&path) else { continue };
-            let executable = fs::metadata(&real).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
+            let executable =
+                fs::metadata(&real).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
             // Links of different names may be told apart by what they run (version managers), so the name counts too.
             let key = (real, path.file_name().map(ToOwned::to_owned));
             if executable && !seen.contains(&key) {
@@ -123,9 +121,11 @@ impl Search {
             return Err("the path must be absolute".to_owned());
         }
         if cfg!(target_os = "macos") && is_xcode_shim(path) {
-            return Err("Apple's stub, which starts Xcode's Python 3.9; install Python from python.org, Homebrew or uv \
+            return Err(
+                "Apple's stub, which starts Xcode's Python 3.9; install Python from python.org, Homebrew or uv \
                         and name it in `execution.python`"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         // Out of a virtual environment, whose files are not the interpreter's own, to its base.
         let first = self.probe(path, "version").await?;
@@ -201,7 +201,8 @@ mod tests {
         let bin = home.path().join("bin");
         fs::create_dir(&bin).unwrap();
         symlink(&base.base, bin.join("python3")).unwrap();
-        fs::write(home.path().join("pyvenv.cfg"), format!("home = {}\n", base.base.parent().unwrap().display())).unwrap();
+        fs::write(home.path().join("pyvenv.cfg"), format!("home = {}\n", base.base.parent().unwrap().display()))
+            .unwrap();
         let found = search(Some(bin.join("python3"))).run().await.unwrap();
         assert_eq!(found.image, base.image);
     }

@@ -136,17 +136,14 @@ impl Sandbox {
             Level::None => {}
             Level::Linux | Level::Landlock | Level::Seatbelt => return Err(SandboxError::OtherSystem { level }),
         }
-        let search = Search {
-            configured: plan.python.clone(),
-            path: std::env::var_os("PATH"),
-            home: std::env::var_os("HOME"),
-        };
+        let search =
+            Search { configured: plan.python.clone(), path: std::env::var_os("PATH"), home: std::env::var_os("HOME") };
         let interpreter = search.run().await?;
         let root = plan.scratch_root.clone();
         let owner = guardian.clone();
-        let scratch = tokio::task::spawn_blocking(move || ScratchRoot::claim(&root, owner)).await.map_err(|error| {
-            SandboxError::Scratch { path: plan.scratch_root.clone(), reason: error.to_string() }
-        })??;
+        let scratch = tokio::task::spawn_blocking(move || ScratchRoot::claim(&root, owner))
+            .await
+            .map_err(|error| SandboxError::Scratch { path: plan.scratch_root.clone(), reason: error.to_string() })??;
         Ok(Ready { plan, level, interpreter, scratch, guardian })
     }
 
