@@ -1,1 +1,5 @@
-fn main() {}
+//! `ptcctl`, the person's tool.
+
+fn main() -> std::process::ExitCode {
+    ptcd::ctl::main()
+}

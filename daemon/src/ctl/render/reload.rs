@@ -1,0 +1,69 @@
+//! What a reload did, in a few lines.
+
+use std::fmt::Write as _;
+
+use ptc_protocol::{api::ReloadReport, names::ServerName};
+
+use super::text::{Lines, count, visible};
+
+/// What was done; the errors are left to the caller, who prints them as errors.
+pub(in crate::ctl) fn reload(report: &ReloadReport) -> String {
+    if !report.errors.is_empty() {
+        return format!("Nothing changed, {} still run as before.\n", count(report.unchanged.len(), "server"));
+    }
+    let mut text = String::new();
+    for (what, servers) in [("started", &report.started), ("restarted", &report.restarted), ("stopped", &report.stopped)] {
+        if !servers.is_empty() {
+            let _ = writeln!(text, "{what}: {}", names(servers));
+        }
+    }
+    if !report.settings.is_empty() {
+        let keys: Vec<_> = report.settings.iter().map(|key| visible(key, Lines::Escape)).collect();
+        let _ = writeln!(text, "changed settings, for programs started from now on: {}", keys.join(", "));
+    }
+    if text.is_empty() {
+        let _ = writeln!(text, "nothing to do");
+    }
+    if !report.unchanged.is_empty() {
+        let _ = writeln!(text, "not touched: {}", names(&report.unchanged));
+    }
+    text
+}
+
+fn names(servers: &[ServerName]) -> String {
+    servers.iter().map(ServerName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(json: &str) -> ReloadReport {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn each_kind_of_change_has_its_line() {
+        let text = reload(&report(
+            r#"{"started": ["a"], "restarted": ["b", "c"], "stopped": [], "unchanged": ["d"], "settings": ["tools.allow"]}"#,
+        ));
+        assert_eq!(
+            text,
+            "started: a\nrestarted: b, c\nchanged settings, for programs started from now on: tools.allow\nnot touched: d\n"
+        );
+    }
+
+    #[test]
+    fn no_change_is_said() {
+        let text = reload(&report(r#"{"started": [], "restarted": [], "stopped": [], "unchanged": ["d"]}"#));
+        assert_eq!(text, "nothing to do\nnot touched: d\n");
+    }
+
+    #[test]
+    fn errors_mean_that_nothing_changed() {
+        let text = reload(&report(
+            r#"{"started": [], "restarted": [], "stopped": [], "unchanged": ["d"], "errors": ["c.yaml:1:1: no"]}"#,
+        ));
+        assert_eq!(text, "Nothing changed, 1 server still run as before.\n");
+    }
+}
