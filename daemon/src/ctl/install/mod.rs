@@ -69,11 +69,7 @@ pub(super) async fn uninstall(common: &Common, dry_run: bool) -> anyhow::Result<
     steps::carry_out(&steps, &socket).await?;
     let config = paths::config_path(common.config.as_deref())?;
     let logs = paths::log_dir(common.state_dir.as_deref())?;
-    print(&format!(
-        "uninstalled; kept: the config {} and the logs in {}\n",
-        config.path.display(),
-        logs.display()
-    ))?;
+    print(&format!("uninstalled; kept: the config {} and the logs in {}\n", config.path.display(), logs.display()))?;
     Ok(exit::OK)
 }
 

@@ -20,12 +20,28 @@ const SHELL_OUTPUT_MAX: u64 = 1 << 20;
 const MARK: &str = "__ptc_path__";
 
 /// Where tools usually are, relative to the home folder.
-const HOME_FOLDERS: &[&str] =
-    &[".local/bin", ".cargo/bin", ".volta/bin", ".bun/bin", ".deno/bin", ".asdf/shims", ".local/share/mise/shims", "bin"];
+const HOME_FOLDERS: &[&str] = &[
+    ".local/bin",
+    ".cargo/bin",
+    ".volta/bin",
+    ".bun/bin",
+    ".deno/bin",
+    ".asdf/shims",
+    ".local/share/mise/shims",
+    "bin",
+];
 
 /// Where tools usually are.
-const FOLDERS: &[&str] =
-    &["/opt/homebrew/bin", "/opt/homebrew/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+const FOLDERS: &[&str] = &[
+    "/opt/homebrew/bin",
+    "/opt/homebrew/sbin",
+    "/usr/local/bin",
+    "/usr/local/sbin",
+    "/usr/bin",
+    "/bin",
+    "/usr/sbin",
+    "/sbin",
+];
 
 /// The PATH for the service: the login shell's (else `own`, this process's), then the usual folders that exist and are
 /// not in it. Relative and empty entries are left out: they would mean the service's working directory.
@@ -66,7 +82,7 @@ fn from_shell(shell: &Path, deadline: Duration) -> Option<String> {
     let mut stdout = child.stdout.take()?;
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
-        let read = Read::by_ref(&mut stdout).take(SHELL_OUTPUT_MAX).read_to_end(&mut text);
+        let read = stdout.by_ref().take(SHELL_OUTPUT_MAX).read_to_end(&mut text);
         read.map(|_| String::from_utf8_lossy(&text).into_owned())
     });
     let end = Instant::now() + deadline;
@@ -104,7 +120,10 @@ mod tests {
     #[test]
     fn banners_around_the_value_are_no_part_of_it() {
         let home = tempfile::tempdir().unwrap();
-        let noisy = shell(home.path(), "echo Welcome; export PATH=/x/bin:$PATH; [ \"$1$2\" = -l-i ] && shift 3; eval \"$1\"; echo bye");
+        let noisy = shell(
+            home.path(),
+            "echo Welcome; export PATH=/x/bin:$PATH; [ \"$1$2\" = -l-i ] && shift 3; eval \"$1\"; echo bye",
+        );
         let path = from_shell(&noisy, SHELL_DEADLINE).unwrap();
         assert!(path.starts_with("/x/bin:") && !path.contains("bye"), "{path}");
     }

@@ -57,10 +57,8 @@ pub(super) enum Start {
 
 /// Folders, the definition, and the commands that make it run.
 pub(super) fn install(manager: Manager, uid: u32, file: &Path, text: &str, log_dir: &Path, start: Start) -> Vec<Step> {
-    let mut steps = vec![
-        Step::Folder { path: log_dir.to_owned() },
-        Step::Write { path: file.to_owned(), text: text.to_owned() },
-    ];
+    let mut steps =
+        vec![Step::Folder { path: log_dir.to_owned() }, Step::Write { path: file.to_owned(), text: text.to_owned() }];
     if start == Start::Yes {
         let (stop, run) = match manager {
             Manager::Launchd => (launchd::stop(uid), launchd::load(uid, file)),
@@ -108,21 +106,50 @@ mod tests {
         assert_eq!(Manager::Launchd.file(home, None), Path::new("/home/me/Library/LaunchAgents/dev.ptc.ptcd.plist"));
         assert_eq!(Manager::Systemd.file(home, None), Path::new("/home/me/.config/systemd/user/ptcd.service"));
         assert_eq!(Manager::Systemd.file(home, Some("/x".into())), Path::new("/x/systemd/user/ptcd.service"));
-        assert_eq!(Manager::Systemd.file(home, Some("x".into())), Path::new("/home/me/.config/systemd/user/ptcd.service"));
+        assert_eq!(
+            Manager::Systemd.file(home, Some("x".into())),
+            Path::new("/home/me/.config/systemd/user/ptcd.service")
+        );
     }
 
     #[test]
     fn a_dry_run_shows_files_and_commands_of_launchd() {
-        let steps = install(Manager::Launchd, 501, Path::new("/f o.plist"), "<plist/>\n", Path::new("/logs"), Start::Yes);
-        insta::assert_snapshot!(describe(&steps), @"");
-        insta::assert_snapshot!(describe(&uninstall(Manager::Launchd, 501, Path::new("/f o.plist"))), @"");
+        let steps =
+            install(Manager::Launchd, 501, Path::new("/f o.plist"), "<plist/>\n", Path::new("/logs"), Start::Yes);
+        insta::assert_snapshot!(describe(&steps), @r#"
+        make folder /logs
+        write file /f o.plist
+            <plist/>
+        run launchctl bootout gui/501/dev.ptc.ptcd (may fail)
+        stop the ptcd that runs outside the service, if any
+        run launchctl enable gui/501/dev.ptc.ptcd
+        run launchctl bootstrap gui/501 '/f o.plist'
+        "#);
+        insta::assert_snapshot!(describe(&uninstall(Manager::Launchd, 501, Path::new("/f o.plist"))), @r#"
+        run launchctl bootout gui/501/dev.ptc.ptcd (may fail)
+        remove file /f o.plist
+        "#);
     }
 
     #[test]
     fn a_dry_run_shows_files_and_commands_of_systemd() {
-        let steps = install(Manager::Systemd, 1000, Path::new("/u/ptcd.service"), "[Unit]\n", Path::new("/logs"), Start::Yes);
-        insta::assert_snapshot!(describe(&steps), @"");
-        insta::assert_snapshot!(describe(&uninstall(Manager::Systemd, 1000, Path::new("/u/ptcd.service"))), @"");
+        let steps =
+            install(Manager::Systemd, 1000, Path::new("/u/ptcd.service"), "[Unit]\n", Path::new("/logs"), Start::Yes);
+        insta::assert_snapshot!(describe(&steps), @r#"
+        make folder /logs
+        write file /u/ptcd.service
+            [Unit]
+        run systemctl --user stop ptcd.service (may fail)
+        stop the ptcd that runs outside the service, if any
+        run systemctl --user daemon-reload
+        run systemctl --user enable ptcd.service
+        run systemctl --user restart ptcd.service
+        "#);
+        insta::assert_snapshot!(describe(&uninstall(Manager::Systemd, 1000, Path::new("/u/ptcd.service"))), @r#"
+        run systemctl --user disable --now ptcd.service (may fail)
+        remove file /u/ptcd.service
+        run systemctl --user daemon-reload (may fail)
+        "#);
     }
 
     #[test]

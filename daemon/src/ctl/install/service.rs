@@ -25,6 +25,12 @@ pub(super) enum Refused {
         /// The value.
         text: String,
     },
+    /// systemd runs no program whose path has such characters.
+    #[error("systemd runs no program whose path has quotes or a backslash in it; move `{path}` elsewhere")]
+    Executable {
+        /// The program.
+        path: String,
+    },
     /// It is not UTF-8.
     #[error("{what} is not UTF-8: {text}")]
     NotUtf8 {
@@ -60,7 +66,9 @@ impl Service {
             ("--socket", socket, socket_origin),
             ("--state-dir", state, state_origin),
         ];
-        options.extend(named.into_iter().filter(|(.., origin)| *origin != Origin::Default).map(|(name, path, _)| (name, path)));
+        options.extend(
+            named.into_iter().filter(|(.., origin)| *origin != Origin::Default).map(|(name, path, _)| (name, path)),
+        );
         Ok(Self {
             ptcd: siblings::find("ptcd")?,
             options,
@@ -98,7 +106,8 @@ fn variables(args: &InstallArgs) -> anyhow::Result<Vec<(String, String)>> {
     };
     let mut variables = vec![("PATH".to_owned(), path)];
     // systemd sets XDG_RUNTIME_DIR itself; where it is set under launchd, the daemon must agree with its clients.
-    let folders: &[&str] = if cfg!(target_os = "macos") { &["XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"] } else { &["XDG_CONFIG_HOME"] };
+    let folders: &[&str] =
+        if cfg!(target_os = "macos") { &["XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"] } else { &["XDG_CONFIG_HOME"] };
     variables.extend(folders.iter().filter_map(|name| Some(((*name).to_owned(), text(name)?))));
     for name in &args.env {
         let value = text(name).with_context(|| format!("--env {name}: the variable is not set here"))?;

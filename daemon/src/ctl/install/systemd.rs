@@ -16,15 +16,18 @@ const TEMPLATE: &str = include_str!("../../../../launchd/ptcd.service");
 /// # Errors
 /// A value holds a character that a unit file cannot carry.
 pub(super) fn unit(service: &Service) -> Result<String, Refused> {
-    let command: Vec<_> = service.arguments()?.iter().map(|argument| quote(argument, Dollar::Double)).collect();
+    let arguments = service.arguments()?;
+    if let Some(path) = arguments.first().filter(|path| path.contains(['"', '\'', '\\'])) {
+        return Err(Refused::Executable { path: path.clone() });
+    }
+    // systemd takes the program's path as it is and expands variables in the arguments only.
+    let dollar = |at| if at == 0 { Dollar::Keep } else { Dollar::Double };
+    let command: Vec<_> = arguments.iter().enumerate().map(|(at, word)| quote(word, dollar(at))).collect();
     let mut environment = String::new();
     for (name, value) in service.environment()? {
         let _ = writeln!(environment, "Environment={}", quote(&format!("{name}={value}"), Dollar::Keep));
     }
-    Ok(fill(
-        TEMPLATE,
-        &[("EXEC_START", &command.join(" ")), ("ENVIRONMENT", environment.trim_end_matches('\n'))],
-    ))
+    Ok(fill(TEMPLATE, &[("EXEC_START", &command.join(" ")), ("ENVIRONMENT", environment.trim_end_matches('\n'))]))
 }
 
 /// Enables and starts the unit. Restarting also makes a new definition bind.
@@ -82,6 +85,8 @@ fn quote(text: &str, dollar: Dollar) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::ctl::install::tests::service;
 
@@ -92,8 +97,10 @@ mod tests {
     }
 
     #[test]
-    fn a_newline_is_refused() {
-        assert!(unit(&service("/a\nb/ptcd")).is_err());
+    fn what_systemd_cannot_run_is_refused() {
+        for path in ["/a\nb/ptcd", "/q\"q/ptcd", "/q'q/ptcd", "/back\\slash/ptcd"] {
+            assert!(unit(&service(path)).is_err(), "{path}");
+        }
     }
 
     #[test]
@@ -112,12 +119,18 @@ mod tests {
     #[test]
     fn systemd_accepts_the_unit_with_odd_paths() {
         let home = tempfile::tempdir().unwrap();
-        for folder in ["plain", "a b", "100%", "q\"q'q", "a&b", "$HOME", "back\\slash", "é"] {
+        for folder in ["plain", "a b", "100%", "a&b", "$HOME", "a;b", "é"] {
             let bin = home.path().join(folder);
             std::fs::create_dir(&bin).unwrap();
             let ptcd = bin.join("ptcd");
             std::fs::copy("/bin/true", &ptcd).unwrap();
-            let text = unit(&service(ptcd.to_str().unwrap())).unwrap();
+            let config = Path::new("/q\"q'q/back\\slash/100%/$HOME/c d.yaml");
+            let service = Service {
+                options: vec![("--config", config.into())],
+                variables: vec![("PATH".into(), "/q\"q'q/100%/$HOME/back\\slash:/a b".into())],
+                ..service(ptcd.to_str().unwrap())
+            };
+            let text = unit(&service).unwrap();
             match verify(home.path(), &text) {
                 None => return,
                 Some(said) => assert_eq!(said, "", "{folder}\n{text}"),
@@ -135,7 +148,7 @@ mod tests {
     }
 
     /// What `systemd-analyze` writes to stderr about the unit; none when there is no `systemd-analyze`.
-    fn verify(home: &std::path::Path, text: &str) -> Option<String> {
+    fn verify(home: &Path, text: &str) -> Option<String> {
         let file = home.join(UNIT);
         std::fs::write(&file, text).unwrap();
         let output = std::process::Command::new("systemd-analyze")

@@ -8,7 +8,7 @@ mod tools;
 
 use std::io::IsTerminal as _;
 
-use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, style::presets};
+use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 
 pub(super) use self::{

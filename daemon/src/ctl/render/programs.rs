@@ -38,6 +38,10 @@ mod tests {
                 {"id": "p-2", "session": "s-1", "started": "2026-01-02T11:59:59Z", "calls": 0, "current": null, "queued": true}]"#,
         )
         .unwrap();
-        insta::assert_snapshot!(bare(&programs(&list, &look())), @"");
+        insta::assert_snapshot!(bare(&programs(&list, &look())), @r#"
+        PROGRAM  STATE    PID  SESSION  AGE    CALLS  NOW
+        p-1      running  9    -        2m 0s  7
+        p-2      queued   -    s-1      1s     0
+        "#);
     }
 }

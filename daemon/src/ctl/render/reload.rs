@@ -4,15 +4,17 @@ use std::fmt::Write as _;
 
 use ptc_protocol::{api::ReloadReport, names::ServerName};
 
-use super::text::{Lines, count, visible};
+use super::text::{Lines, visible};
 
 /// What was done; the errors are left to the caller, who prints them as errors.
 pub(in crate::ctl) fn reload(report: &ReloadReport) -> String {
     if !report.errors.is_empty() {
-        return format!("Nothing changed, {} still run as before.\n", count(report.unchanged.len(), "server"));
+        return "Nothing was changed.\n".into();
     }
     let mut text = String::new();
-    for (what, servers) in [("started", &report.started), ("restarted", &report.restarted), ("stopped", &report.stopped)] {
+    for (what, servers) in
+        [("started", &report.started), ("restarted", &report.restarted), ("stopped", &report.stopped)]
+    {
         if !servers.is_empty() {
             let _ = writeln!(text, "{what}: {}", names(servers));
         }
@@ -64,6 +66,6 @@ mod tests {
         let text = reload(&report(
             r#"{"started": [], "restarted": [], "stopped": [], "unchanged": ["d"], "errors": ["c.yaml:1:1: no"]}"#,
         ));
-        assert_eq!(text, "Nothing changed, 1 server still run as before.\n");
+        assert_eq!(text, "Nothing was changed.\n");
     }
 }

@@ -7,7 +7,7 @@ use ptc_protocol::api::{LayerState, SandboxStatus, ServerState, ServerStatus, St
 
 use super::{
     Look, Tone, plain_table, programs, rows,
-    text::{Lines, age, bytes, count, duration, one_line, tilde, until, visible},
+    text::{Lines, age, bytes, duration, one_line, tilde, until, visible},
 };
 
 /// Longest error shown in the table; `ptcctl logs SERVER` and `--json` have the rest.
@@ -36,7 +36,8 @@ pub(in crate::ctl) fn status(status: &Status, look: &Look) -> String {
 
 fn head(page: &mut String, status: &Status, look: &Look) {
     let daemon = &status.daemon;
-    let _ = write!(page, "daemon    ptcd {}, pid {}, up {}", daemon.version, daemon.pid, duration(daemon.uptime_seconds));
+    let _ =
+        write!(page, "daemon    ptcd {}, pid {}, up {}", daemon.version, daemon.pid, duration(daemon.uptime_seconds));
     if daemon.rss_bytes > 0 {
         let _ = write!(page, ", {}", bytes(daemon.rss_bytes));
     }
@@ -66,7 +67,9 @@ fn head(page: &mut String, status: &Status, look: &Look) {
     let clients: Vec<_> = status
         .sessions
         .iter()
-        .map(|session| format!("{} (pid {}, {})", one_line(&session.client, 40), session.pid, age(&session.since, look.now)))
+        .map(|session| {
+            format!("{} (pid {}, {})", one_line(&session.client, 40), session.pid, age(&session.since, look.now))
+        })
         .collect();
     let _ = writeln!(page, "sessions  {}", if clients.is_empty() { "none".into() } else { clients.join(", ") });
 }
@@ -142,7 +145,7 @@ fn notes(page: &mut String, status: &Status) {
         let shown = server.warnings.iter().take(WARNINGS_SHOWN);
         notes.extend(shown.map(|text| (Tone::Waiting, format!("{}: {}", server.name, one_line(text, 300)))));
         if let Some(more) = server.warnings.len().checked_sub(WARNINGS_SHOWN).filter(|more| *more > 0) {
-            let text = format!("{}: {} more, see `ptcctl status --json`", server.name, count(more, "warning"));
+            let text = format!("{}: {more} more, see `ptcctl status --json`", server.name);
             notes.push((Tone::Waiting, text));
         }
     }
@@ -209,7 +212,27 @@ mod tests {
 
     #[test]
     fn the_page_shows_everything_a_person_asks_first() {
-        insta::assert_snapshot!(bare(&status(&sample(), &look())), @"");
+        insta::assert_snapshot!(bare(&status(&sample(), &look())), @r#"
+        daemon    ptcd 0.1.0, pid 4242, up 2h 5m, 18 MB, ~/.local/state/ptc/ptcd.sock
+        config    ~/.config/ptc/config.yaml, loaded 3m 0s ago, its present text is NOT in force
+        sandbox   linux, 1 of 2 layers (missing: cgroup), /usr/bin/python3.11
+        programs  1 running, 0 queued; children: 2 warm, 0 starting
+        sessions  claude-code 2.1.197 (pid 90, 1h 0m)
+
+        SERVER          STATE    PID  TOOLS  SINCE  CALLS          LAST ERROR
+        financial-data  ready    77   12     2h 5m  40 (2 failed)
+        github          backoff  -    0      10s    0              exited with code 1; next try in 8s; stderr: \u{1b}[31mNo token\u{1b}[0m
+
+        PROGRAM  STATE    PID  SESSION  AGE  CALLS  NOW
+        p-1f     running  -    s-1      4s   3      mcp__financial_data__query
+
+        error: config: config.yaml:3:5: unknown key `comand`
+        warning: config: `tools` is empty
+        warning: github: 1
+        warning: github: 2
+        warning: github: 3
+        warning: github: 1 more, see `ptcctl status --json`
+        "#);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(in crate::ctl) enum Lines {
 }
 
 /// Characters that move the cursor, change colours or reorder text on a terminal.
-const fn obeyed(c: char) -> bool {
+fn obeyed(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

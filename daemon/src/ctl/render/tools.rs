@@ -32,7 +32,12 @@ pub(in crate::ctl) fn signatures(answer: &Tools) -> String {
 pub(in crate::ctl) fn unavailable(answer: &Tools) -> String {
     let mut text = String::new();
     if let Some(error) = &answer.config_error {
-        let _ = writeln!(text, "{} the config file is not in force: {}", Tone::Bad.paint("error:"), visible(error.trim(), Lines::Keep));
+        let _ = writeln!(
+            text,
+            "{} the config file is not in force: {}",
+            Tone::Bad.paint("error:"),
+            visible(error.trim(), Lines::Keep)
+        );
     }
     if !answer.unavailable.is_empty() {
         let missing = count(answer.unavailable.len(), "server");
@@ -88,7 +93,11 @@ mod tests {
 
     #[test]
     fn tools_stand_one_a_line() {
-        insta::assert_snapshot!(bare(&tools(&sample(), &look())), @"");
+        insta::assert_snapshot!(bare(&tools(&sample(), &look())), @r#"
+        TOOL            WHAT IT DOES
+        mcp__git__log   Shows commits
+        mcp__time__now
+        "#);
         assert_eq!(signatures(&sample()), "mcp__git__log(repo: str) -> dict\nmcp__time__now() -> str\n");
         assert_eq!(tools(&Tools::default(), &look()), "No tools.\n");
     }
@@ -96,7 +105,10 @@ mod tests {
     #[test]
     fn missing_servers_are_named() {
         let text = bare(&unavailable(&sample()));
-        assert_eq!(text, "warning: the tools of 1 server are not listed:\n  hub: exited with code 1, next try in 8 s\n");
+        assert_eq!(
+            text,
+            "warning: the tools of 1 server are not listed:\n  hub: exited with code 1, next try in 8 s\n"
+        );
         assert_eq!(unavailable(&Tools::default()), "");
     }
 
@@ -107,6 +119,20 @@ mod tests {
                 "note": "slow", "signature": "mcp__a__b() -> Any"}"#,
         )
         .unwrap();
-        insta::assert_snapshot!(description(&tool), @"");
+        insta::assert_snapshot!(description(&tool), @r#"
+        mcp__a__b() -> Any
+
+        Does
+        things.
+
+        note: slow
+
+        input schema:
+        {
+          "type": "object"
+        }
+
+        output schema: none declared
+        "#);
     }
 }

@@ -1,0 +1,192 @@
+//! The short verbs: one question to the daemon, one answer on stdout.
+
+use std::{io::IsTerminal as _, time::Duration};
+
+use anyhow::bail;
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+use ptc_protocol::{
+    api::{DaemonStatus, Status},
+    client::{Client, ToolsQuery},
+    exit,
+    names::{ProgramId, ServerName},
+};
+use serde::Serialize;
+
+use super::{
+    cli::{Cli, Common, ToolsArgs},
+    connect::connect,
+    failure::{self, did_you_mean},
+    output::{print, say},
+    render::{self, Look},
+};
+
+/// Pause between two looks of `status --watch`.
+const WATCH_STEP: Duration = Duration::from_millis(500);
+
+/// Moves a terminal's cursor to the top and clears what is below.
+const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
+/// `ptcctl status`.
+pub(super) async fn status(common: &Common, json: bool, watch: bool) -> anyhow::Result<u8> {
+    let client = connect(common).await?;
+    let show = |status: &Status| if json { to_json(status) } else { Ok(render::status(status, &Look::stdout())) };
+    if !watch {
+        print(&show(&client.status().await?)?)?;
+        return Ok(exit::OK);
+    }
+    let clear = std::io::stdout().is_terminal() && !json;
+    let mut last = None;
+    loop {
+        let page = match client.status().await {
+            // On a terminal the ages are kept going; elsewhere only news is written.
+            Ok(status) if clear || last.as_ref() != Some(&steady(&status)) => {
+                let page = if json { format!("{}\n", serde_json::to_string(&status)?) } else { show(&status)? };
+                last = Some(steady(&status));
+                page
+            }
+            Ok(_) => String::new(),
+            Err(error) if error.problem().is_none() => {
+                last = None;
+                format!("ptcctl: {}\n", failure::text(&error.into()))
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if !page.is_empty() {
+            let gap = if clear { CLEAR } else { "" };
+            print(&format!("{gap}{page}"))?;
+        }
+        tokio::time::sleep(WATCH_STEP).await;
+    }
+}
+
+/// The status without what changes by itself.
+fn steady(status: &Status) -> Status {
+    Status { daemon: DaemonStatus { uptime_seconds: 0, rss_bytes: 0, ..status.daemon.clone() }, ..status.clone() }
+}
+
+/// `ptcctl ps`.
+pub(super) async fn programs(common: &Common, json: bool) -> anyhow::Result<u8> {
+    let programs = connect(common).await?.programs().await?;
+    print(&if json { to_json(&programs)? } else { render::programs(&programs, &Look::stdout()) })?;
+    Ok(exit::OK)
+}
+
+/// `ptcctl kill`: tries all, fails when one failed.
+pub(super) async fn kill(common: &Common, ids: &[String]) -> anyhow::Result<u8> {
+    let client = connect(common).await?;
+    let mut code = exit::OK;
+    for id in ids {
+        let done = async { anyhow::Ok(client.cancel(&ProgramId::parse(id.as_str())?).await?) }.await;
+        code = code.max(report(done, &format!("killed {id}"))?);
+    }
+    Ok(code)
+}
+
+/// `ptcctl restart`: tries all, fails when one failed.
+pub(super) async fn restart(common: &Common, servers: &[String]) -> anyhow::Result<u8> {
+    let client = connect(common).await?;
+    let mut code = exit::OK;
+    for server in servers {
+        let done = async { anyhow::Ok(client.restart(&ServerName::parse(server.as_str())?).await?) }.await;
+        code = code.max(report(done, &format!("restarted {server}"))?);
+    }
+    Ok(code)
+}
+
+/// Prints how one of several wishes ended; its exit code.
+fn report(done: anyhow::Result<()>, said: &str) -> anyhow::Result<u8> {
+    match done {
+        Ok(()) => {
+            print(&format!("{said}\n"))?;
+            Ok(exit::OK)
+        }
+        Err(error) => {
+            say(&format!("ptcctl: {}\n", failure::text(&error)));
+            Ok(failure::exit_code(&error))
+        }
+    }
+}
+
+/// `ptcctl tools`.
+pub(super) async fn tools(common: &Common, args: &ToolsArgs) -> anyhow::Result<u8> {
+    let client = connect(common).await?;
+    let narrow = ToolsQuery { query: args.query.clone(), server: args.server.clone(), glob: args.glob.clone() };
+    let answer = client.tools(&narrow).await?;
+    if let (Some(server), true) = (&args.server, answer.tools.is_empty()) {
+        known_server(&client, server).await?;
+    }
+    if args.json {
+        print(&to_json(&answer)?)?;
+    } else if args.signatures {
+        print(&render::signatures(&answer))?;
+    } else {
+        print(&render::tools(&answer, &Look::stdout()))?;
+    }
+    say(&render::unavailable(&answer));
+    let asked = narrow != ToolsQuery::default();
+    Ok(if asked && answer.tools.is_empty() { exit::FAILED } else { exit::OK })
+}
+
+/// Fails with close matches when the config has no such server.
+async fn known_server(client: &Client, asked: &str) -> anyhow::Result<()> {
+    let status = client.status().await?;
+    let names: Vec<_> = status.servers.iter().map(|server| server.name.as_str()).collect();
+    if names.contains(&asked) || status.servers.iter().any(|server| server.name.namespace() == asked) {
+        return Ok(());
+    }
+    let meant = did_you_mean(&close(asked, &names)).map_or_else(String::new, |meant| format!("; {meant}"));
+    bail!("there is no server `{asked}`{meant}")
+}
+
+/// Names that look like the one asked for, best first.
+fn close(asked: &str, names: &[&str]) -> Vec<String> {
+    let mut scored: Vec<_> = names.iter().map(|name| (strsim::jaro_winkler(asked, name), *name)).collect();
+    scored.retain(|(score, _)| *score > 0.75);
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    scored.into_iter().map(|(_, name)| name.to_owned()).collect()
+}
+
+/// `ptcctl inspect`.
+pub(super) async fn inspect(common: &Common, tools: &[String], json: bool) -> anyhow::Result<u8> {
+    let client = connect(common).await?;
+    for (at, tool) in tools.iter().enumerate() {
+        let found = client.tool(tool).await?;
+        let gap = if at > 0 && !json { "\n" } else { "" };
+        print(&format!("{gap}{}", if json { to_json(&found)? } else { render::description(&found) }))?;
+    }
+    Ok(exit::OK)
+}
+
+/// `ptcctl reload`.
+pub(super) async fn reload(common: &Common) -> anyhow::Result<u8> {
+    let report = connect(common).await?.reload().await?;
+    for error in &report.errors {
+        say(&format!("ptcctl: {error}\n"));
+    }
+    print(&render::reload(&report))?;
+    Ok(if report.errors.is_empty() { exit::OK } else { exit::BAD_CONFIG })
+}
+
+/// `ptcctl completions`.
+pub(super) fn completions(shell: Shell) -> anyhow::Result<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "ptcctl", &mut script);
+    print(&String::from_utf8(script)?)?;
+    Ok(exit::OK)
+}
+
+fn to_json(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn close_names_come_best_first() {
+        assert_eq!(close("githb", &["time", "github", "git"]), ["github", "git"]);
+        assert!(close("zzz", &["time", "github"]).is_empty());
+    }
+}
