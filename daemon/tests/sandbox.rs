@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 use ptcd::{
     config::settings::SandboxChoice,
     guardian::Guardian,
-    sandbox::{Child, ChildLimits, Exit, Limit, Sandbox, SandboxPlan},
+    sandbox::{Child, ChildLimits, Exit, Limit, Sandbox, SandboxPlan, Streams},
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -45,14 +45,15 @@ async fn prepared(choice: SandboxChoice, home: &std::path::Path, limits: ChildLi
 /// Runs Python in the child and returns the `repr` of what it left in `answer`.
 async fn ask(child: &mut Child, code: &str) -> String {
     child.attest().unwrap();
-    child.channel.write_all(code.as_bytes()).await.unwrap();
-    child.channel.write_all(b"\n#end\n").await.unwrap();
+    let Streams { mut channel, mut stderr, .. } = child.take_streams().unwrap();
+    channel.write_all(code.as_bytes()).await.unwrap();
+    channel.write_all(b"\n#end\n").await.unwrap();
     let mut answer = String::new();
-    tokio::time::timeout(Duration::from_secs(20), child.channel.read_to_string(&mut answer)).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(20), channel.read_to_string(&mut answer)).await.unwrap().unwrap();
     if answer.is_empty() {
-        let mut stderr = String::new();
-        child.stderr.read_to_string(&mut stderr).await.unwrap();
-        panic!("no answer: {stderr}");
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).await.unwrap();
+        panic!("no answer: {said}");
     }
     answer.trim().to_owned()
 }
@@ -81,8 +82,8 @@ async fn child_basics(choice: SandboxChoice) {
 
     // A child that never ends by itself, nor at any signal it can ignore.
     let mut child = sandbox.spawn().await.unwrap();
-    child
-        .channel
+    let Streams { mut channel, mut stdout, .. } = child.take_streams().unwrap();
+    channel
         .write_all(
             b"import os, signal, time
 for s in range(1, 65):
@@ -97,7 +98,7 @@ time.sleep(600)
         .await
         .unwrap();
     let mut up = [0; 2];
-    child.stdout.read_exact(&mut up).await.unwrap();
+    stdout.read_exact(&mut up).await.unwrap();
     let pid = child.pid;
     assert_eq!(child.kill().await, Exit::Signal(9));
     assert!(!PathBuf::from(format!("/proc/{pid}")).exists());
@@ -126,7 +127,8 @@ async fn cpu_limit(choice: SandboxChoice) {
     let limits = ChildLimits { cpu_seconds: 1, ..ChildLimits::default() };
     let sandbox = prepared(choice, home.path(), limits).await;
     let mut child = sandbox.spawn().await.unwrap();
-    child.channel.write_all(b"while True: pass\n#end\n").await.unwrap();
+    let mut streams = child.take_streams().unwrap();
+    streams.channel.write_all(b"while True: pass\n#end\n").await.unwrap();
     let exit = tokio::time::timeout(Duration::from_secs(60), child.wait()).await.unwrap();
     assert_eq!(exit, Exit::Limit(Limit::CpuTime));
 }

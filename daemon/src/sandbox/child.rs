@@ -33,17 +33,23 @@ const END_DEADLINE: Duration = Duration::from_secs(2);
 /// How much of what a failed launcher said is shown.
 const STDERR_SHOWN: usize = 2000;
 
-/// One started child. Dropping it kills it; [`kill`](Self::kill) also waits for the end.
+/// The near ends of a child's descriptors.
 #[derive(Debug)]
-pub struct Child {
-    /// The channel's near end.
+pub struct Streams {
+    /// The channel.
     pub channel: UnixStream,
     /// What the child writes to descriptor 1.
     pub stdout: pipe::Receiver,
     /// What the child writes to descriptor 2.
     pub stderr: pipe::Receiver,
+}
+
+/// One started child. Dropping it kills it; [`kill`](Self::kill) also waits for the end.
+#[derive(Debug)]
+pub struct Child {
     /// The interpreter's process.
     pub pid: i32,
+    streams: Option<Streams>,
     level: Level,
     process: Process,
     /// Process group of the launcher and the child.
@@ -92,11 +98,14 @@ impl Child {
 
         control.set_nonblocking(true).map_err(plain)?;
         channel.set_nonblocking(true).map_err(plain)?;
-        let mut child = Self {
+        let streams = Streams {
             channel: UnixStream::from_std(channel).map_err(plain)?,
             stdout: pipe::Receiver::from_owned_fd(stdout.into()).map_err(plain)?,
             stderr: pipe::Receiver::from_owned_fd(stderr.into()).map_err(plain)?,
+        };
+        let mut child = Self {
             pid: group,
+            streams: Some(streams),
             level: ready.level,
             process,
             group,
@@ -146,6 +155,11 @@ impl Child {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }
         }
+    }
+
+    /// The near ends of its descriptors; `None` the second time.
+    pub fn take_streams(&mut self) -> Option<Streams> {
+        self.streams.take()
     }
 
     /// Verifies from outside, without trusting anything the child said, that it is confined as configured. To be called
@@ -236,7 +250,7 @@ impl Child {
     /// What the launcher wrote to its stderr before it failed.
     fn last_words(&self) -> String {
         let mut said = vec![0; STDERR_SHOWN];
-        let count = self.stderr.try_read(&mut said).unwrap_or(0);
+        let count = self.streams.as_ref().and_then(|streams| streams.stderr.try_read(&mut said).ok()).unwrap_or(0);
         match String::from_utf8_lossy(&said[..count]).trim() {
             "" => String::new(),
             text => format!(", saying: {text}"),

@@ -12,13 +12,13 @@ mod launcher;
 mod scratch;
 mod sys;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use ptc_protocol::api::SandboxStatus;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    child::Child,
+    child::{Child, Streams},
     error::{Fault, Level, SandboxError, Step},
     launcher::{SUBCOMMAND, launcher_main},
     scratch::remove_tree,
@@ -76,6 +76,28 @@ pub enum Exit {
     Limit(Limit),
     /// Its end was not seen: the launcher was killed with it.
     Lost,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit status {code}"),
+            Self::Signal(number) => match rustix::process::Signal::from_named_raw(*number).map(signal_name) {
+                Some(name) => write!(f, "killed by {name}"),
+                None => write!(f, "killed by signal {number}"),
+            },
+            Self::Limit(Limit::Memory) => f.write_str("killed: over its memory limit"),
+            Self::Limit(Limit::CpuTime) => f.write_str("killed: over its CPU time limit"),
+            Self::Limit(Limit::Scratch) => f.write_str("killed: over its scratch space limit"),
+            Self::Lost => f.write_str("gone, its exit status was lost"),
+        }
+    }
+}
+
+/// Name of a signal, as in signal(7).
+fn signal_name(signal: rustix::process::Signal) -> String {
+    let debug = format!("{signal:?}");
+    format!("SIG{}", debug.trim_start_matches("Signal::"))
 }
 
 /// Limits that end a process.
