@@ -42,8 +42,8 @@ pub struct ServerSettings {
     pub protocol: Protocol,
 }
 
-/// How to reach a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How to reach a server. `Debug` shows no argument, value or address beyond the host: each may hold a secret.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Transport {
     /// A child process that speaks on stdin and stdout.
     Stdio {
@@ -80,6 +80,26 @@ impl Transport {
             Self::Stdio { .. } => "stdio",
             Self::Http { .. } => "http",
             Self::Sse { .. } => "sse",
+        }
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdio { command, args, env, cwd } => f
+                .debug_struct("Stdio")
+                .field("command", command)
+                .field("args", &args.len())
+                .field("env", env)
+                .field("cwd", cwd)
+                .finish(),
+            Self::Http { url, headers } => {
+                f.debug_struct("Http").field("host", &url.host_str()).field("headers", headers).finish()
+            }
+            Self::Sse { url, headers } => {
+                f.debug_struct("Sse").field("host", &url.host_str()).field("headers", headers).finish()
+            }
         }
     }
 }
