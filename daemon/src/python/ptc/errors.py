@@ -1,0 +1,113 @@
+"""What the model reads when a program fails: the program's own frames with their source lines, the exception, and a hint.
+
+Frames of the runtime and of the standard library are left out, in chained exceptions and in exception groups as well.
+"""
+
+import os
+import sys
+import traceback
+
+from ptc.tools import PROGRAM_FILE
+
+MAX_TEXT = 16 * 1024
+
+
+def render(error, hint=None):
+    """Text of an exception, at most about `MAX_TEXT` characters, always valid UTF-8."""
+    try:
+        text = "".join(_formatted(error))
+    except BaseException:
+        text = f"{type(error).__name__}: {_plain(error)}\n"
+    text = cut(text)
+    if hint:
+        text += f"hint: {cut(hint)}\n"
+    return text
+
+
+def cut(text):
+    """The text without lone surrogates, and without its middle when it is too long."""
+    if len(text) > MAX_TEXT:
+        half = MAX_TEXT // 2
+        text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _formatted(error):
+    exception = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
+    _keep_program_frames(exception, set())
+    return exception.format()
+
+
+def _keep_program_frames(exception, seen):
+    if exception is None or id(exception) in seen:
+        return
+    seen.add(id(exception))
+    if exception.stack is not None:
+        exception.stack[:] = [frame for frame in exception.stack if is_program_file(frame.filename)]
+        if not exception.stack:
+            exception.stack = None
+    _keep_program_frames(exception.__cause__, seen)
+    _keep_program_frames(exception.__context__, seen)
+    for part in exception.exceptions or ():
+        _keep_program_frames(part, seen)
+
+
+def is_program_file(filename):
+    """Whether a frame's file is the program or a module that the program wrote itself."""
+    if filename == PROGRAM_FILE:
+        return True
+    if filename.startswith("<"):
+        return False
+    return not os.path.abspath(filename).startswith(_LIBRARY)
+
+
+def _plain(error):
+    try:
+        return str(error)
+    except BaseException:
+        return "<its text cannot be shown>"
+
+
+def program_frames(error):
+    """Line numbers of the program in the exception's traceback, outermost first."""
+    lines, step = [], error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == PROGRAM_FILE:
+            lines.append(step.tb_lineno)
+        step = step.tb_next
+    return lines
+
+
+def _thread_failed(args):
+    if args.exc_type is SystemExit or args.exc_value is None:
+        return
+    name = args.thread.name if args.thread is not None else "?"
+    _write(f"Exception in thread {name}:\n{render(args.exc_value)}")
+
+
+def _loop_failed(loop, context):
+    error = context.get("exception")
+    text = context.get("message") or "Unhandled exception in event loop"
+    subject = context.get("task") or context.get("future")
+    if subject is not None:
+        text += f"\n{subject!r}"
+    _write(f"{text}\n{render(error) if error is not None else ''}")
+
+
+def _write(text):
+    try:
+        sys.stderr.write(text)
+    except Exception:
+        pass  # Nowhere to report to.
+
+
+def install():
+    """Failures that only get reported, in threads and in tasks nobody awaits, show the program's frames only."""
+    import threading
+    from asyncio import base_events
+
+    threading.excepthook = _thread_failed
+    base_events.BaseEventLoop.default_exception_handler = _loop_failed
+
+
+_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep

@@ -1,0 +1,121 @@
+"""The virtual package `servers`, and errors that help when a program imports tools in another way.
+
+`servers.SERVER` holds each server's tools by their short names. It is made of the same functions as the global names; nothing is
+read from disk for it. Server modules are made when they are first asked for.
+"""
+
+import difflib
+import importlib.machinery
+import sys
+import types
+
+
+def install(toolbox, servers):
+    """Make `import servers` work. `servers` are the `{"name", "ident"}` of the start message."""
+    package = ServersPackage(toolbox, servers)
+    sys.modules["servers"] = package
+    sys.meta_path.insert(0, _Servers(package))
+    sys.meta_path.append(_ToolNames(toolbox, package))
+
+
+class ServersPackage(types.ModuleType):
+    """The module `servers`."""
+
+    def __init__(self, toolbox, servers):
+        super().__init__("servers", "The tools of every server, one module for each.")
+        self.__path__ = []
+        self.__package__ = "servers"
+        self.__spec__ = importlib.machinery.ModuleSpec("servers", None, is_package=True)
+        self._toolbox = toolbox
+        tools = {server["ident"]: {} for server in servers}
+        for name, spec in toolbox.specs.items():
+            tools.setdefault(spec["server"], {})[spec["attr"]] = toolbox.functions[name]
+        self._tools = tools
+        self.__all__ = list(tools)
+
+    def __getattr__(self, name):
+        if name.startswith("_") or name not in self._tools:
+            raise AttributeError(self._unknown(name))
+        return self._module(name)
+
+    def __dir__(self):
+        return sorted({*super().__dir__(), *self._tools})
+
+    def _module(self, name):
+        module = ServerModule(name, self._tools[name])
+        sys.modules[module.__name__] = module
+        self.__dict__[name] = module
+        return module
+
+    def _unknown(self, name):
+        return f"there is no server {name!r}{_known(name, self._tools)}"
+
+
+class ServerModule(types.ModuleType):
+    """The module `servers.SERVER`: a function for each tool."""
+
+    def __init__(self, name, tools):
+        super().__init__(f"servers.{name}", f"The tools of the server {name}.")
+        self.__package__ = "servers"
+        self.__spec__ = importlib.machinery.ModuleSpec(self.__name__, None)
+        self.__dict__.update(tools)
+        self.__all__ = list(tools)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"{self.__name__} has no tool {name!r}{_known(name, self.__all__)}")
+
+
+class _Servers:
+    """Finds `servers.X`, first of all finders."""
+
+    def __init__(self, package):
+        self._package = package
+
+    def find_spec(self, fullname, path=None, target=None):
+        if not fullname.startswith("servers."):
+            return None
+        server, _, tool = fullname.removeprefix("servers.").partition(".")
+        if server not in self._package._tools:
+            raise ImportError(self._package._unknown(server), name=fullname)
+        if tool:
+            module = getattr(self._package, server)
+            if tool in module.__all__:
+                raise ImportError(f"{tool} is a function: write `from {module.__name__} import {tool}`", name=fullname)
+            raise ImportError(f"{module.__name__} has no tool {tool!r}{_known(tool, module.__all__)}", name=fullname)
+        return importlib.machinery.ModuleSpec(fullname, self)
+
+    def create_module(self, spec):
+        return getattr(self._package, spec.name.removeprefix("servers."))
+
+    def exec_module(self, module):
+        pass
+
+
+class _ToolNames:
+    """Explains imports of tools as if they were modules; last of all finders, so real modules come first."""
+
+    def __init__(self, toolbox, package):
+        self._toolbox = toolbox
+        self._package = package
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname.startswith("mcp__"):
+            found = difflib.get_close_matches(fullname, self._toolbox.specs, 1, 0.5)
+            example = found[0] if found else fullname
+            raise ImportError(f"tools need no import: they are functions already, call `await {example}(...)`", name=fullname)
+        if fullname in self._package._tools:
+            raise ImportError(f"{fullname!r} is a server, not a module: write `from servers import {fullname}`", name=fullname)
+        return None
+
+
+def _known(name, names):
+    names = list(names)
+    close = difflib.get_close_matches(name, names, 3, 0.5)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    if not names:
+        return "; there are none"
+    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    return f"; there are {shown}"

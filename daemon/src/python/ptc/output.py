@@ -1,0 +1,42 @@
+"""The program's stdout and stderr: its own pipes, written through.
+
+Nothing is kept back, so whatever a program printed is with the daemon even when the program is killed a moment later. Text that has no
+UTF-8 form (half a surrogate pair) is written as its escape instead of failing.
+"""
+
+import io
+import sys
+
+
+def install():
+    """Replace `sys.stdout` and `sys.stderr`."""
+    sys.stdout = sys.__stdout__ = _stream(1, "<stdout>")
+    sys.stderr = sys.__stderr__ = _stream(2, "<stderr>")
+
+
+def flush():
+    """Hand out what a program may have buffered in a stream it wrapped itself."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass  # The stream is the program's own; its failures are not the outcome.
+
+
+class _Pipe(io.FileIO):
+    """A raw descriptor that always writes everything, also when a signal interrupts it."""
+
+    def write(self, data):
+        count = super().write(data)
+        view = memoryview(data).cast("B")
+        while count is not None and count < len(view):
+            count += super().write(view[count:]) or 0
+        return count
+
+
+def _stream(fd, name):
+    raw = _Pipe(fd, "wb", closefd=False)
+    stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="\n", write_through=True)
+    stream.mode = "w"
+    raw.name = name
+    return stream

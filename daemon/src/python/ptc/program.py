@@ -1,0 +1,98 @@
+"""The text of a program made runnable: fences removed, compiled as module code with top-level `await`, `return` allowed.
+
+Line numbers are always those of the text that was sent.
+"""
+
+import ast
+import inspect
+import linecache
+import re
+import sys
+import warnings
+
+from ptc.tools import PROGRAM_FILE
+
+RETURN = "__ptc_return__"
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*$")
+
+
+class ProgramReturn(BaseException):
+    """Carries a top-level `return` out of the module's code."""
+
+
+def source_of(text):
+    """The Python source in a program's text: a ``` fence around it and a byte order mark are taken off, lines keep their numbers."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    filled = [index for index, line in enumerate(lines) if line.strip()]
+    if filled and _FENCE.match(lines[filled[0]].rstrip("\r")):
+        fence = lines[filled[0]].strip()[:3]
+        lines[filled[0]] = ""
+        if len(filled) > 1 and lines[filled[-1]].strip().startswith(fence) and _FENCE.match(lines[filled[-1]].rstrip("\r")):
+            lines[filled[-1]] = ""
+    return "\n".join(lines)
+
+
+def compile_program(source):
+    """Code of the program. SyntaxError (and ValueError for a NUL byte) as Python raises them, with the source line filled in."""
+    # Tracebacks find the program's lines here, though no file has them.
+    linecache.cache[PROGRAM_FILE] = (len(source), None, source.splitlines(True), PROGRAM_FILE)
+    try:
+        return _compile(source)
+    except SyntaxError as error:
+        if "'return' outside function" in str(error.msg):
+            tree = _compile(source, ast.PyCF_ONLY_AST)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SyntaxWarning)
+                return _compile(_with_returns(tree))
+        if error.text is None and error.lineno:
+            error.text = linecache.getline(PROGRAM_FILE, error.lineno) or None
+        raise
+
+
+def is_async(code):
+    """Whether the module's code awaits, so that running it gives a coroutine."""
+    return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+def new_main():
+    """A fresh `__main__` for the program: classes, pickling and annotations look their module up there."""
+    module = type(sys)("__main__")
+    module.__builtins__ = __builtins__ if not isinstance(__builtins__, dict) else sys.modules["builtins"]
+    sys.modules["__main__"] = module
+    return module
+
+
+def _compile(source, flags=0):
+    return compile(source, PROGRAM_FILE, "exec", flags=flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+def _with_returns(tree):
+    return ast.fix_missing_locations(_Returns().visit(tree))
+
+
+class _Returns(ast.NodeTransformer):
+    """Turns each top-level `return x` into an exception, which no handler of the program's own gets to see."""
+
+    def visit_Return(self, node):
+        value = node.value or ast.Constant(None)
+        call = ast.Call(ast.Name(RETURN, ast.Load()), [value], [])
+        return _at(node, ast.Raise(call, None))
+
+    def visit_Try(self, node):
+        self.generic_visit(node)
+        if node.handlers:
+            passing = ast.ExceptHandler(ast.Attribute(ast.Name(RETURN, ast.Load()), "signal", ast.Load()), None, [ast.Raise()])
+            node.handlers.insert(0, _at(node.handlers[0], passing))
+        return node
+
+    def _leave(self, node):
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave
+
+
+def _at(node, new):
+    for child in ast.walk(new):
+        if "lineno" in getattr(child, "_attributes", ()) and not hasattr(child, "lineno"):
+            ast.copy_location(child, node)
+    return new
