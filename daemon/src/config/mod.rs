@@ -3,6 +3,7 @@
 //! This module is the only one that reads the file, YAML, or the environment on the file's behalf. It never knows what
 //! a server or a program does with its settings.
 
+mod diff;
 mod error;
 mod execution;
 mod expand;
@@ -14,8 +15,12 @@ mod server;
 pub mod settings;
 #[cfg(test)]
 mod tests;
+mod trail;
 mod tree;
+mod watch;
 
+pub use diff::{Diff, diff};
 pub use error::{ConfigError, ConfigErrors, Position};
 pub use expand::Env;
 pub use load::{Checked, ContentHash, Loaded, Location, MAX_FILE_BYTES, check, load, locate, reload};
+pub use watch::{Change, ConfigWatch};
