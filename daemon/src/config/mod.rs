@@ -17,10 +17,9 @@ pub mod settings;
 mod tests;
 mod trail;
 mod tree;
-mod watch;
+pub mod watch;
 
 pub use diff::{Diff, diff};
 pub use error::{ConfigError, ConfigErrors, Position};
 pub use expand::Env;
 pub use load::{Checked, ContentHash, Loaded, Location, MAX_FILE_BYTES, check, load, locate, reload};
-pub use watch::{Change, ConfigWatch};

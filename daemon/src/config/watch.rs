@@ -7,9 +7,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
-    io,
     os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -36,53 +35,54 @@ const POLL: Duration = Duration::from_secs(30);
 /// The same where the platform gives no events.
 const POLL_ALONE: Duration = Duration::from_secs(2);
 
-/// The content of the file is another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
-    /// Of the new content; `None` when the file is missing or cannot be read.
-    pub hash: Option<ContentHash>,
-}
-
 /// Watches one file until dropped.
 #[derive(Debug)]
 pub struct ConfigWatch {
-    changes: watch::Receiver<Change>,
+    /// The last content reported: `None` when the file is missing or cannot be read.
+    content: watch::Receiver<Option<ContentHash>>,
     stop: Arc<AtomicBool>,
     wake: SyncSender<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ConfigWatch {
-    /// Starts to watch the file, which need not exist. `known` is the content that is already in force
-    /// ([`super::Loaded::hash`]); a different one is reported at once.
-    ///
-    /// # Errors
-    /// The thread could not be started, or a relative path could not be made absolute.
-    pub fn start(path: &Path, known: Option<ContentHash>) -> io::Result<Self> {
-        let path = std::path::absolute(path)?;
+    /// Starts to watch the file, which need not exist; without a path, nothing ever changes. `known` is the content that
+    /// was loaded ([`super::Loaded::hash`]); a different one is reported at once.
+    #[must_use]
+    pub fn start(path: Option<PathBuf>, known: Option<ContentHash>) -> Self {
         // One place is enough: a wake that is waiting covers every later one.
         let (wake, wakes) = sync_channel(1);
-        let (sender, changes) = watch::channel(Change { hash: known });
+        let (sender, content) = watch::channel(known);
         let stop = Arc::new(AtomicBool::new(false));
-        let watcher = Watcher {
-            path,
-            stop: Arc::clone(&stop),
-            wake: wake.clone(),
-            changes: sender,
-            watched: BTreeMap::new(),
-            notify: None,
-            absent_since: None,
-            failures: 0,
+        let spawn = |path: PathBuf| {
+            let watcher = Watcher {
+                path: std::path::absolute(path)?,
+                stop: Arc::clone(&stop),
+                wake: wake.clone(),
+                content: sender,
+                watched: BTreeMap::new(),
+                notify: None,
+                absent_since: None,
+                failures: 0,
+            };
+            thread::Builder::new().name(String::from("config-watch")).spawn(move || watcher.run(&wakes))
         };
-        let thread = thread::Builder::new().name(String::from("config-watch")).spawn(move || watcher.run(&wakes))?;
-        Ok(Self { changes, stop, wake, thread: Some(thread) })
+        let thread = match path.map(spawn).transpose() {
+            Ok(thread) => thread,
+            Err(error) => {
+                tracing::error!(%error, "config file is not watched; reload it by hand");
+                None
+            }
+        };
+        Self { content, stop, wake, thread }
     }
 
-    /// Waits for the next change; several in a row come as one. `None` when the thread has ended, which it does only by
-    /// a defect. Dropping the future loses nothing.
-    pub async fn changed(&mut self) -> Option<Change> {
-        self.changes.changed().await.ok()?;
-        Some(*self.changes.borrow_and_update())
+    /// Waits for the next change of the content; several in a row come as one. Dropping the future loses nothing.
+    pub async fn changed(&mut self) {
+        if self.content.changed().await.is_err() {
+            // There is no thread: nothing was to be watched, or the reason is in the log.
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -102,7 +102,7 @@ struct Watcher {
     path: PathBuf,
     stop: Arc<AtomicBool>,
     wake: SyncSender<()>,
-    changes: watch::Sender<Change>,
+    content: watch::Sender<Option<ContentHash>>,
     /// Watched folders with their identity, which changes when a folder is replaced.
     watched: BTreeMap<PathBuf, (u64, u64)>,
     notify: Option<RecommendedWatcher>,
@@ -175,7 +175,7 @@ impl Watcher {
     fn look(&mut self) {
         let bytes = load::read(&self.path).ok();
         let hash = bytes.as_deref().map(ContentHash::of);
-        if hash == self.changes.borrow().hash {
+        if hash == *self.content.borrow() {
             self.absent_since = None;
             return;
         }
@@ -186,7 +186,7 @@ impl Watcher {
             }
         }
         self.absent_since = None;
-        self.changes.send_replace(Change { hash });
+        self.content.send_replace(hash);
     }
 }
 
@@ -224,7 +224,7 @@ fn start_notify<'f>(
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::{fs, os::unix::fs::symlink, path::Path};
 
     use tempfile::TempDir;
 
@@ -243,7 +243,7 @@ mod tests {
             prepare(root.path());
             let path = root.path().join("conf/config.yaml");
             let known = fs::read(&path).ok().map(|bytes| ContentHash::of(&bytes));
-            Self { watch: ConfigWatch::start(&path, known).unwrap(), root }
+            Self { watch: ConfigWatch::start(Some(path), known), root }
         }
 
         fn with_file() -> Self {
@@ -268,8 +268,9 @@ mod tests {
         }
 
         async fn next(&mut self) -> Option<ContentHash> {
-            let change = tokio::time::timeout(Duration::from_secs(15), self.watch.changed()).await;
-            change.expect("a change in time").expect("the thread lives").hash
+            let changed = tokio::time::timeout(Duration::from_secs(15), self.watch.changed()).await;
+            changed.expect("a change in time");
+            *self.watch.content.borrow()
         }
 
         /// The very next change must be this text.
@@ -395,7 +396,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("c.yaml");
         fs::write(&path, "new").unwrap();
-        let mut watch = ConfigWatch::start(&path, Some(ContentHash::of(b"old"))).unwrap();
-        assert_eq!(watch.changed().await, Some(Change { hash: Some(ContentHash::of(b"new")) }));
+        let mut watch = ConfigWatch::start(Some(path), Some(ContentHash::of(b"old")));
+        watch.changed().await;
+        assert_eq!(*watch.content.borrow(), Some(ContentHash::of(b"new")));
     }
 }
