@@ -317,13 +317,15 @@ fn installed_service(launch: &Launch) -> Option<Command> {
 fn reaped(mut child: std::process::Child) -> oneshot::Receiver<ExitStatus> {
     let (tell, ended) = oneshot::channel();
     let reaper = std::thread::Builder::new().name("reaper".into()).stack_size(64 << 10);
-    // Without a thread the child is merely reaped later, by init.
-    let _ = reaper.spawn(move || {
-        if let Ok(status) = child.wait() {
-            // The starter no longer waits once the socket has answered.
-            let _ = tell.send(status);
+    let waiter = reaper.spawn(move || {
+        if let Ok(status) = child.wait()
+            && tell.send(status).is_err()
+        {
+            // The starter no longer waits, because the socket has answered.
         }
     });
+    // Without a thread the child is merely reaped later, by init.
+    drop(waiter);
     ended
 }
 

@@ -1,1 +1,5 @@
-fn main() {}
+//! See the library.
+
+fn main() -> std::process::ExitCode {
+    ptc_shim::main()
+}

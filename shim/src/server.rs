@@ -1,0 +1,165 @@
+//! The MCP server that a client sees. It answers the handshake and the list of tools from what it knows, and forwards the
+//! rest; no panic and no fault of the daemon ends it.
+
+use std::{borrow::Cow, panic::AssertUnwindSafe, time::Duration};
+
+use futures_util::FutureExt as _;
+use ptc_protocol::{api::CatalogSummary, version};
+use rmcp::{
+    ErrorData, Peer, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, DiscoverResult, Implementation,
+        InitializeRequestParams, InitializeResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
+        ServerConfig, SubscriptionFilter,
+    },
+    service::{NotificationContext, RequestContext, SubscriptionContext},
+};
+use tokio::sync::watch;
+
+use crate::{
+    answer::{self, Reading},
+    arguments::{self, Call},
+    catalog::CatalogNews,
+    discovery,
+    link::Link,
+    run::{self, Program, ProgressSink},
+    tools::{ToolKind, instructions},
+};
+
+/// How long the handshake may wait for the map of servers.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_millis(50);
+/// The client's own id of a tool use, as Claude Code sends it.
+const TOOL_USE_META: &str = "claudecode/toolUseId";
+
+/// The server of one client.
+#[derive(Debug)]
+pub(crate) struct Shim {
+    link: Link,
+    /// The client, once it can be notified.
+    peer: watch::Sender<Option<Peer<RoleServer>>>,
+}
+
+impl Shim {
+    pub(crate) fn new(link: Link) -> Self {
+        Self { link, peer: watch::Sender::default() }
+    }
+
+    /// The client that is to hear of changes, once it has finished the handshake.
+    pub(crate) fn peer(&self) -> watch::Receiver<Option<Peer<RoleServer>>> {
+        self.peer.subscribe()
+    }
+
+    fn config(catalog: Option<&CatalogSummary>) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("ptc", version::PACKAGE).with_title("Programmatic tool calling"))
+            .with_instructions(instructions(catalog))
+    }
+
+    fn introduce(&self, client: Option<&Implementation>) {
+        self.link.introduce(|| client.map_or_else(|| "unknown".into(), |info| format!("{} {}", info.name, info.version)));
+    }
+
+    async fn answer(&self, request: CallToolRequestParams, context: &RequestContext<RoleServer>) -> CallToolResult {
+        let Some(tool) = ToolKind::find(&request.name) else {
+            let names: Vec<_> = ToolKind::ALL.iter().map(|tool| tool.name()).collect();
+            return answer::failure(format!("Unknown tool: {}. Tools: {}", request.name, names.join(", ")));
+        };
+        let call = match arguments::parse(tool, request.arguments) {
+            Ok(call) => call,
+            Err(refused) => return answer::failure(refused.to_string()),
+        };
+        match call {
+            Call::Execute { code, timeout_seconds } => {
+                let client_request = context.meta.get(TOOL_USE_META).and_then(|id| id.as_str()).map(str::to_owned);
+                let progress = context
+                    .meta
+                    .get_progress_token()
+                    .map(|token| ProgressSink { peer: context.peer.clone(), token });
+                let name = context.client_info().map(|info| info.name);
+                let reading = Reading::of_client(name.as_deref());
+                run::run(&self.link, Program { code, timeout_seconds, client_request }, progress, reading).await
+            }
+            Call::Inspect(names) => discovery::inspect(&self.link, names).await,
+            Call::List { query, server, detail } => discovery::list(&self.link, query, server, detail).await,
+        }
+    }
+}
+
+impl ServerHandler for Shim {
+    fn get_info(&self) -> ServerConfig {
+        Self::config(None)
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        self.introduce(Some(&request.client_info));
+        let mut result = self.negotiate_initialize(&request)?;
+        context.peer.set_peer_info(request);
+        let catalog = self.link.catalog_within(HANDSHAKE_PATIENCE).await;
+        result.instructions = Some(instructions(catalog.as_deref()));
+        Ok(result)
+    }
+
+    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        self.introduce(context.client_info().as_ref());
+        let catalog = self.link.catalog_within(HANDSHAKE_PATIENCE).await;
+        let versions = self.supported_protocol_versions();
+        Ok(DiscoverResult::from_server_info(Cow::into_owned(versions), Self::config(catalog.as_deref())))
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        self.peer.send_replace(Some(context.peer));
+    }
+
+    async fn list_tools(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        self.introduce(context.client_info().as_ref());
+        let catalog = self.link.catalog_within(HANDSHAKE_PATIENCE).await;
+        let tools = ToolKind::ALL.iter().map(|tool| tool.definition(catalog.as_deref()));
+        Ok(ListToolsResult::with_all_items(tools.collect()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        self.introduce(context.client_info().as_ref());
+        let name = request.name.clone();
+        let work = AssertUnwindSafe(self.answer(request, &context)).catch_unwind();
+        let result = tokio::select! {
+            result = work => result,
+            // Nobody waits for the answer; dropping the work closes its stream, which kills the program.
+            () = context.ct.cancelled() => Ok(answer::failure("cancelled")),
+        };
+        let result = result.unwrap_or_else(|_| {
+            answer::failure(format!("ptc-shim failed inside {name}; whether anything was run is not known"))
+        });
+        Ok(result.into())
+    }
+
+    fn accepted_subscription_filter(&self, _requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(SubscriptionFilter::builder().tools_list_changed().build())
+    }
+
+    async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut news = CatalogNews::new(&self.link);
+        loop {
+            tokio::select! {
+                () = news.changed() => {}
+                () = subscription.cancelled() => return Ok(()),
+            }
+            if let Err(error) = subscription.sink().notify_tool_list_changed().await {
+                tracing::debug!(%error, "change of tools not told");
+                return Ok(());
+            }
+        }
+    }
+}
