@@ -41,7 +41,7 @@ pub struct Version {
 /// Body of every answer that is not 2xx.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Stable word for programs: `unknown_tool`, `unknown_program`, `unknown_server`, `bad_request`, `too_large`,
+    /// Stable word for programs: `unknown_tool`, `unknown_program`, `unknown_server`, `unknown_session`, `bad_request`, `too_large`,
     /// `busy`, `bad_config`, `forbidden`, `stopping`.
     pub code: String,
     /// Text for people: what failed, on what, what to do.

@@ -3,7 +3,7 @@
 //! Clients differ: byte order marks, CRLF, empty lines, stray text, batches, notifications before the handshake, arguments
 //! encoded once more as a string. None of it may end the conversation, and every request gets an answer under its id.
 
-use rmcp::model::ClientJsonRpcMessage;
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetMeta as _, ProtocolVersion};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
@@ -11,7 +11,6 @@ use serde_json::{Value, json, value::RawValue};
 pub(crate) const NOT_AN_OBJECT: &str = "\u{0}not an object";
 
 const INVALID_REQUEST: i32 = -32600;
-const INVALID_PARAMS: i32 = -32602;
 const PARSE_ERROR: i32 = -32700;
 
 /// One thing to do about a line.
@@ -65,17 +64,16 @@ fn decode_one(line: &[u8], phase: &mut Phase) -> Option<Incoming> {
         tracing::debug!("message before the handshake dropped");
         return None;
     }
-    if opens(method.as_deref(), &message) {
-        *phase = Phase::Open;
-    }
     match (serde_json::from_value(message), id, method) {
-        (Ok(message), ..) => Some(Incoming::Message(Box::new(message))),
+        (Ok(message), ..) => {
+            if opens(&message) {
+                *phase = Phase::Open;
+            }
+            Some(Incoming::Message(Box::new(message)))
+        }
         (Err(_), Some(id), Some(method)) => {
-            let (code, what) = match id {
-                Value::Number(_) | Value::String(_) => (INVALID_PARAMS, format!("invalid params for {method}")),
-                _ => (INVALID_REQUEST, "a request's id is a string or an integer".into()),
-            };
-            Some(Incoming::Answer(failure(&id, code, &what)))
+            let what = format!("the {method} request is not valid; its id is a string or an integer");
+            Some(Incoming::Answer(failure(&id, INVALID_REQUEST, &what)))
         }
         (Err(_), ..) => {
             tracing::debug!("message of unknown shape dropped");
@@ -142,11 +140,17 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn opens(method: Option<&str>, message: &Value) -> bool {
-    match method {
-        Some("initialize") => true,
-        Some("server/discover" | "ping") | None => false,
-        Some(_) => message.pointer("/params/_meta/io.modelcontextprotocol~1protocolVersion").is_some(),
+/// Whether rmcp takes this request as the beginning, by the same rule as it does.
+fn opens(message: &ClientJsonRpcMessage) -> bool {
+    let ClientJsonRpcMessage::Request(request) = message else { return false };
+    match &request.request {
+        ClientRequest::InitializeRequest(_) => true,
+        ClientRequest::PingRequest(_) | ClientRequest::DiscoverRequest(_) => false,
+        stateless => {
+            let meta = stateless.get_meta();
+            let known = meta.protocol_version().is_some_and(|asked| ProtocolVersion::KNOWN_VERSIONS.contains(&asked));
+            known && meta.missing_required_keys(&ProtocolVersion::V_2026_07_28).is_empty()
+        }
     }
 }
 
@@ -156,8 +160,6 @@ fn failure(id: &Value, code: i32, message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rmcp::model::ClientRequest;
-
     use super::*;
 
     fn all(line: &[u8]) -> Vec<Incoming> {
@@ -210,9 +212,9 @@ mod tests {
         let answer: Value = serde_json::from_str(answer).unwrap();
         assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!(7), &json!(true)));
 
-        let bad = br#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":5}}"#;
+        let bad = br#"{"jsonrpc":"2.0","id":1.5,"method":"tools/list"}"#;
         let [Incoming::Answer(answer)] = &all(bad)[..] else { panic!("no answer") };
-        assert_eq!(serde_json::from_str::<Value>(answer).unwrap()["error"]["code"], INVALID_PARAMS);
+        assert_eq!(serde_json::from_str::<Value>(answer).unwrap()["id"], 1.5);
     }
 
     #[test]
@@ -228,6 +230,9 @@ mod tests {
         assert!(decode(foo, &mut phase).is_empty());
         let discover = br#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
         assert_eq!(decode(discover, &mut phase).len(), 1);
+        // Neither a handshake nor a stateless request that lacks something opens the conversation.
+        decode(br#"{"jsonrpc":"2.0","id":5,"method":"initialize","params":{}}"#, &mut phase);
+        decode(br#"{"jsonrpc":"2.0","id":6,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#, &mut phase);
         assert_eq!(phase, Phase::Opening);
         let initialize = br#"{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
         assert_eq!(decode(initialize, &mut phase).len(), 1);

@@ -21,6 +21,9 @@ use crate::{
 /// Output kept for the case that the daemon dies, in bytes; the end of it is shown.
 const KEPT_OUTPUT_BYTES: usize = 8 << 10;
 
+/// Code of the daemon's [`Problem`](ptc_protocol::api::Problem) when it does not know the session of a run.
+const UNKNOWN_SESSION: &str = "unknown_session";
+
 /// Where progress goes.
 #[derive(Debug)]
 pub(crate) struct ProgressSink {
@@ -107,6 +110,10 @@ async fn send(client: &Client, request: &RunRequest) -> Result<EventStream<Progr
         match error {
             ClientError::Unreachable { .. } | ClientError::Lost { maybe_executed: false, .. } => {
                 Attempt { refusal: Refusal::NotSent { message }, again: Some(request.session.clone()) }
+            }
+            // The daemon was restarted and we have not heard of it yet.
+            ClientError::Problem(problem) if problem.code == UNKNOWN_SESSION => {
+                Attempt { refusal: Refusal::Problem { message }, again: Some(request.session.clone()) }
             }
             ClientError::Problem(_) => Attempt { refusal: Refusal::Problem { message }, again: None },
             ClientError::Foreign { .. } | ClientError::Incompatible(_) => {

@@ -8,7 +8,8 @@ use ptc_protocol::{api::CatalogSummary, version};
 use rmcp::{
     ErrorData, Peer, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, DiscoverResult, Implementation,
+        CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, DiscoverResult,
+        ErrorCode, Implementation,
         InitializeRequestParams, InitializeResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
         ServerConfig, SubscriptionFilter,
     },
@@ -143,6 +144,21 @@ impl ServerHandler for Shim {
             answer::failure(format!("ptc-shim failed inside {name}; whether anything was run is not known"))
         });
         Ok(result.into())
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        // A known method comes here when its parameters are of the wrong shape.
+        let known = ["initialize", "tools/call", "tools/list", "ping", "server/discover", "subscriptions/listen"];
+        if known.contains(&request.method.as_str()) {
+            let what = format!("invalid params for {}", request.method);
+            return Err(ErrorData::invalid_params(what, None));
+        }
+        let method = Some(request.method.into());
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "Method not found", method))
     }
 
     fn accepted_subscription_filter(&self, _requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
