@@ -37,7 +37,8 @@ impl CatalogNews {
             if self.snapshot.wait_for(|known| differs(&self.told, known)).await.is_err() {
                 return std::future::pending().await;
             }
-            let settled = async { while let Ok(Ok(())) = tokio::time::timeout(STILL, self.snapshot.changed()).await {} };
+            let settled =
+                async { while let Ok(Ok(())) = tokio::time::timeout(STILL, self.snapshot.changed()).await {} };
             // Both ends mean the same here: it is time to tell.
             drop(tokio::time::timeout(PATIENCE, settled).await);
             let known = self.snapshot.borrow_and_update();

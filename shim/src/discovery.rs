@@ -14,12 +14,7 @@ use crate::{
 };
 
 /// Lists tools.
-pub(crate) async fn list(
-    link: &Link,
-    query: Option<String>,
-    server: Option<String>,
-    detail: Detail,
-) -> CallToolResult {
+pub(crate) async fn list(link: &Link, query: Option<String>, server: Option<String>, detail: Detail) -> CallToolResult {
     let narrow = ToolsQuery { query, server, glob: None };
     let question = |client: Client| {
         let narrow = narrow.clone();
@@ -128,10 +123,7 @@ fn listing(tools: &Tools, detail: Detail) -> Vec<String> {
     if !tools.unavailable.is_empty() {
         let servers: Vec<_> =
             tools.unavailable.iter().map(|gone| format!("{}: {}", gone.server, gone.reason)).collect();
-        blocks.push(format!(
-            "UNAVAILABLE SERVERS (their tools are not listed; reconnecting): {}",
-            servers.join("; ")
-        ));
+        blocks.push(format!("UNAVAILABLE SERVERS (their tools are not listed; reconnecting): {}", servers.join("; ")));
     }
     if let Some(error) = &tools.config_error {
         blocks.push(format!("CONFIG ERROR (the last good configuration is in force): {error}"));

@@ -88,7 +88,14 @@ mod tests {
 
     fn finished(call: u64) -> ProgramEvent {
         let tool = format!("mcp__s__t{call}");
-        ProgramEvent::CallFinished(CallRecord { call, tool, args: "{}".into(), state: CallState::Ok, ms: 1, error: None })
+        ProgramEvent::CallFinished(CallRecord {
+            call,
+            tool,
+            args: "{}".into(),
+            state: CallState::Ok,
+            ms: 1,
+            error: None,
+        })
     }
 
     #[test]

@@ -9,9 +9,8 @@ use rmcp::{
     ErrorData, Peer, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, DiscoverResult,
-        ErrorCode, Implementation,
-        InitializeRequestParams, InitializeResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
-        ServerConfig, SubscriptionFilter,
+        ErrorCode, Implementation, InitializeRequestParams, InitializeResult, ListToolsResult, PaginatedRequestParams,
+        ServerCapabilities, ServerConfig, SubscriptionFilter,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
@@ -58,7 +57,8 @@ impl Shim {
     }
 
     fn introduce(&self, client: Option<&Implementation>) {
-        self.link.introduce(|| client.map_or_else(|| "unknown".into(), |info| format!("{} {}", info.name, info.version)));
+        self.link
+            .introduce(|| client.map_or_else(|| "unknown".into(), |info| format!("{} {}", info.name, info.version)));
     }
 
     async fn answer(&self, request: CallToolRequestParams, context: &RequestContext<RoleServer>) -> CallToolResult {
@@ -73,10 +73,8 @@ impl Shim {
         match call {
             Call::Execute { code, timeout_seconds } => {
                 let client_request = context.meta.get(TOOL_USE_META).and_then(|id| id.as_str()).map(str::to_owned);
-                let progress = context
-                    .meta
-                    .get_progress_token()
-                    .map(|token| ProgressSink { peer: context.peer.clone(), token });
+                let progress =
+                    context.meta.get_progress_token().map(|token| ProgressSink { peer: context.peer.clone(), token });
                 let name = context.client_info().map(|info| info.name);
                 let reading = Reading::of_client(name.as_deref());
                 run::run(&self.link, Program { code, timeout_seconds, client_request }, progress, reading).await

@@ -98,7 +98,9 @@ async fn marks_carriage_returns_empty_lines_and_junk_are_survived() {
     assert_eq!(client.answer(2).await["error"]["code"], -32601);
     client.write(b"{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"tools/call\",\"params\":{\"name\":5}}\n").await;
     assert_eq!(client.answer(3).await["error"]["code"], -32602);
-    client.write(b"{\"id\":4,\"method\":\"tools/call\",\"params\":{\"name\":\"x\",\"arguments\":{\"a\":\"\\ud800\"}}}\n").await;
+    client
+        .write(b"{\"id\":4,\"method\":\"tools/call\",\"params\":{\"name\":\"x\",\"arguments\":{\"a\":\"\\ud800\"}}}\n")
+        .await;
     assert_eq!(client.answer(4).await["result"]["isError"], true);
     client.write(b"{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"ping\"}\n").await;
     assert_eq!(client.answer("x").await["result"], json!({}));

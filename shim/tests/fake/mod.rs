@@ -65,7 +65,10 @@ impl Default for Script {
 }
 
 pub fn catalog(generation: u64, tools: usize) -> CatalogSummary {
-    CatalogSummary { generation, servers: vec![ServerToolCount { server: ServerName::parse("fin-data").unwrap(), tools }] }
+    CatalogSummary {
+        generation,
+        servers: vec![ServerToolCount { server: ServerName::parse("fin-data").unwrap(), tools }],
+    }
 }
 
 /// A running daemon; dropping it closes every connection, as a crash does.
@@ -169,7 +172,8 @@ async fn program(State(script): State<Script>, body: Bytes) -> Response {
     }
     script.seen.send_modify(|seen| seen.runs.push(request));
     if code == "busy" {
-        let problem = Problem { code: "busy".into(), message: "32 programs wait already".into(), close_matches: vec![] };
+        let problem =
+            Problem { code: "busy".into(), message: "32 programs wait already".into(), close_matches: vec![] };
         return (StatusCode::SERVICE_UNAVAILABLE, Json(problem)).into_response();
     }
     let (lines, stream) = mpsc::channel::<Result<String, std::io::Error>>(8);
@@ -257,7 +261,8 @@ impl Client {
     }
 
     pub async fn initialize(&mut self, name: &str, version: &str) -> Value {
-        let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": name, "version": "1.2"}});
+        let params =
+            json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": name, "version": "1.2"}});
         let answer = self.request("initialize", params).await;
         self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
         answer
