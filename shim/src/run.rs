@@ -18,9 +18,6 @@ use crate::{
     progress::{PACE, Watch},
 };
 
-/// Output kept for the case that the daemon dies, in bytes; the end of it is shown.
-const KEPT_OUTPUT_BYTES: usize = 8 << 10;
-
 /// Code of the daemon's [`Problem`](ptc_protocol::api::Problem) when it does not know the session of a run.
 const UNKNOWN_SESSION: &str = "unknown_session";
 
@@ -57,11 +54,10 @@ pub(crate) async fn run(
         Ok(events) => events,
         Err(refusal) => return answer::failure(refusal.to_string()),
     };
-    let mut seen = Seen { watch, output: String::new() };
-    match follow(&mut events, &mut seen, progress.as_ref()).await {
+    match follow(&mut events, &mut watch, progress.as_ref()).await {
         Ok(Some(outcome)) => answer::outcome(&outcome, reading),
-        Ok(None) => answer::failure(unknown_outcome("it ended the run without a result", &seen)),
-        Err(error) => answer::failure(unknown_outcome(&chain(&error), &seen)),
+        Ok(None) => answer::failure(unknown_outcome("it ended the run without a result", &watch)),
+        Err(error) => answer::failure(unknown_outcome(&chain(&error), &watch)),
     }
 }
 
@@ -85,6 +81,7 @@ async fn begin(link: &Link, program: Program) -> Result<EventStream<ProgramEvent
         session,
         timeout_seconds: program.timeout_seconds,
         client_request: program.client_request,
+        stream_output: false,
     };
     match send(&client, &request).await {
         Err(Attempt { again: Some(failed), .. }) => {
@@ -127,15 +124,9 @@ async fn send(client: &Client, request: &RunRequest) -> Result<EventStream<Progr
     })
 }
 
-/// What was seen of a program so far.
-struct Seen {
-    watch: Watch,
-    output: String,
-}
-
 async fn follow(
     events: &mut EventStream<ProgramEvent>,
-    seen: &mut Seen,
+    watch: &mut Watch,
     progress: Option<&ProgressSink>,
 ) -> Result<Option<Outcome>, ClientError> {
     let mut telling = None;
@@ -147,19 +138,14 @@ async fn follow(
         match event {
             Some(None) => return Ok(None),
             Some(Some(ProgramEvent::Outcome(outcome))) => return Ok(Some(*outcome)),
-            Some(Some(event)) => {
-                seen.watch.see(&event);
-                if let ProgramEvent::Output { text, .. } = &event {
-                    keep_end(&mut seen.output, text);
-                }
-            }
+            Some(Some(event)) => watch.see(&event),
             None => {}
         }
         if let Some(sink) = progress
             && telling.is_none()
         {
             telling = Some(Telling::Waiting(Box::pin(tokio::time::sleep(PACE / 4))));
-            if let Some((seconds, sentence)) = seen.watch.due(Instant::now()) {
+            if let Some((seconds, sentence)) = watch.due(Instant::now()) {
                 telling = Some(Telling::Sending(Box::pin(tell(sink, seconds, sentence))));
             }
         }
@@ -198,43 +184,11 @@ async fn tell(sink: &ProgressSink, seconds: f64, sentence: String) {
     }
 }
 
-fn keep_end(kept: &mut String, text: &str) {
-    kept.push_str(text);
-    if kept.len() > 2 * KEPT_OUTPUT_BYTES {
-        let cut = kept.len() - KEPT_OUTPUT_BYTES;
-        kept.drain(..kept.ceil_char_boundary(cut));
-    }
-}
-
-fn unknown_outcome(why: &str, seen: &Seen) -> String {
-    let mut text = format!(
-        "[Outcome unknown] ptcd went away while the program ran ({why}). The program was stopped and not retried; \
-         calls it made may have taken effect. It had made {} tool calls",
-        seen.watch.calls()
-    );
-    if let Some(tool) = seen.watch.running() {
-        text.push_str(", ");
-        text.push_str(tool);
-        text.push_str(" was still running");
-    }
-    text.push_str(". Check what was done before running it again.");
-    if !seen.output.trim().is_empty() {
-        text.push_str("\n\n--- output before the error ---\n");
-        text.push_str(&seen.output);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kept_output_is_bounded_and_whole_characters() {
-        let mut kept = String::new();
-        for _ in 0..10_000 {
-            keep_end(&mut kept, "äöü€");
-        }
-        assert!(kept.len() <= 2 * KEPT_OUTPUT_BYTES && kept.ends_with("äöü€"));
-    }
+fn unknown_outcome(why: &str, watch: &Watch) -> String {
+    let running = watch.running().map(|tool| format!(", {tool} was still running")).unwrap_or_default();
+    let calls = watch.calls();
+    format!(
+        "[Outcome unknown] ptcd went away while the program ran ({why}). The program was stopped and not retried. It had \
+         made {calls} tool calls{running}; they may have taken effect. Check what was done before running it again."
+    )
 }

@@ -64,7 +64,7 @@ async fn a_call_that_ran_when_the_daemon_died_is_reported_as_unknown_and_not_rep
     assert_eq!(result["isError"], true);
     let told = text(&result);
     assert!(told.starts_with("[Outcome unknown]") && told.contains("not retried"), "{told}");
-    assert!(told.contains("1 tool calls, mcp__fin__query was still running") && told.contains("so far"), "{told}");
+    assert!(told.contains("1 tool calls, mcp__fin__query was still running"), "{told}");
     assert_eq!(script.seen.borrow().runs.len(), 1);
     for code in ["die", "quiet end"] {
         let again = Script::default();
