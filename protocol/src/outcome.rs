@@ -45,8 +45,9 @@ impl Outcome {
         text
     }
 
-    /// The structured form: `ok`, `output`, `result`, `error`, `tool_calls`, always all five, plus `program` and
-    /// `sandbox`. Integers that do not fit 64 bits become strings, since JSON readers would round them.
+    /// The structured form: `ok`, `output`, `result`, `error`, `tool_calls`, always all five, plus `program`,
+    /// `sandbox` and `tool_result_bytes`. Integers that do not fit 64 bits become strings, since JSON readers would round
+    /// them.
     #[must_use]
     pub fn structured(&self) -> Value {
         let calls: Vec<Value> = self
@@ -73,6 +74,7 @@ impl Outcome {
             "tool_calls": calls,
             "program": self.program,
             "sandbox": self.sandbox,
+            "tool_result_bytes": self.tool_result_bytes,
         })
     }
 

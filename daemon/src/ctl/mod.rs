@@ -3,6 +3,7 @@
 
 mod cli;
 mod connect;
+mod demo;
 mod failure;
 mod install;
 mod logs;
@@ -65,6 +66,20 @@ async fn perform(cli: &Cli) -> anyhow::Result<u8> {
         Verb::Install(args) => install::install(common, args).await,
         Verb::Uninstall { dry_run } => install::uninstall(common, *dry_run).await,
         Verb::Completions { shell } => verbs::completions(*shell),
-        Verb::Demo | Verb::Doctor { .. } | Verb::Import(_) => anyhow::bail!("not there yet"),
+        Verb::Demo => demo::demo().await,
+        Verb::Doctor { .. } | Verb::Import(_) => anyhow::bail!("not there yet"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// Writes an executable shell script. A child writes it: a write descriptor of ours could be inherited by a process
+    /// that another test starts at that moment, and running the script would then fail with "text file busy".
+    pub(super) fn script(path: &Path, body: &str) {
+        let write = "printf '#!/bin/sh\\n%s\\n' \"$2\" > \"$1\" && chmod 755 \"$1\"";
+        let status = std::process::Command::new("/bin/sh").args(["-c", write, "sh"]).arg(path).arg(body).status();
+        assert!(status.unwrap().success(), "cannot write {}", path.display());
     }
 }

@@ -106,14 +106,11 @@ fn between_marks(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     fn shell(home: &Path, body: &str) -> PathBuf {
         let path = home.join("shell");
-        std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        crate::ctl::tests::script(&path, body);
         path
     }
 
