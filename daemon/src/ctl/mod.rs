@@ -5,6 +5,8 @@ mod cli;
 mod connect;
 mod demo;
 mod failure;
+mod files;
+mod import;
 mod install;
 mod logs;
 mod output;
@@ -67,7 +69,8 @@ async fn perform(cli: &Cli) -> anyhow::Result<u8> {
         Verb::Uninstall { dry_run } => install::uninstall(common, *dry_run).await,
         Verb::Completions { shell } => verbs::completions(*shell),
         Verb::Demo => demo::demo().await,
-        Verb::Doctor { .. } | Verb::Import(_) => anyhow::bail!("not there yet"),
+        Verb::Import(args) => import::import(common, args),
+        Verb::Doctor { .. } => anyhow::bail!("not there yet"),
     }
 }
 

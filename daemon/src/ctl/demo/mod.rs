@@ -9,7 +9,11 @@ use ptc_protocol::exit;
 use serde_json::{Value, json};
 
 use self::{mcp::McpClient, stage::Stage};
-use super::{output::print, render::text::{Lines, visible}, run::Interrupts};
+use super::{
+    output::print,
+    render::text::{Lines, visible},
+    run::Interrupts,
+};
 
 /// The program, as a model would write it.
 const PROGRAM: &str = include_str!("compare.py");
@@ -34,7 +38,8 @@ async fn show(stage: &mut Stage) -> anyhow::Result<String> {
     let mut client = McpClient::new(stage.shim()?)?;
     client.initialize().await?;
     let tools = client.request("tools/list", json!({})).await?;
-    let names: Vec<_> = tools["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str()).collect();
+    let names: Vec<_> =
+        tools["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str()).collect();
     if !names.contains(&"execute_program") {
         bail!("ptc-shim does not offer execute_program, only: {}", names.join(", "));
     }
@@ -109,7 +114,8 @@ mod tests {
     fn the_page_ends_with_the_savings() {
         let page = page(&Seen { text: "AMZN: 1\n".into(), failed: false, calls: 3, kept_out: 5000 });
         assert!(page.contains("    AMZN: 1\n"), "{page}");
-        let line = "\n3 tool calls made; 5000 bytes of tool results stayed out of the conversation, 8 bytes entered it.\n";
+        let line =
+            "\n3 tool calls made; 5000 bytes of tool results stayed out of the conversation, 8 bytes entered it.\n";
         assert!(page.ends_with(line), "{page}");
     }
 }

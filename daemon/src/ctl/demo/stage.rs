@@ -42,7 +42,8 @@ pub(super) struct Stage {
 impl Stage {
     /// Makes the folder; starts nothing yet.
     pub(super) fn new() -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("ptc-demo-").tempdir().context("cannot make a folder for the demo")?;
+        let folder =
+            tempfile::Builder::new().prefix("ptc-demo-").tempdir().context("cannot make a folder for the demo")?;
         Ok(Self { folder, ptcd: siblings::find("ptcd")?, shim: siblings::find("ptc-shim")?, daemon: None })
     }
 

@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     fs, io,
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -13,6 +13,7 @@ use ptc_protocol::client::Client;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use super::plan::Manager;
+use crate::ctl::files;
 
 /// Longest run of one command of a service manager.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
@@ -181,25 +182,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     }
     let parent = path.parent().context("a service definition has a folder")?;
     fs::create_dir_all(parent).with_context(|| format!("cannot make the folder `{}`", parent.display()))?;
-    replace(path, text).with_context(|| format!("cannot write `{}`", path.display()))
-}
-
-/// Writes beside the file and renames, so that no reader ever sees half of it.
-pub(in crate::ctl) fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let beside = path.with_file_name(name);
-    let written = (|| {
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        io::Write::write_all(&mut file, text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    })();
-    if written.is_err() {
-        // The error that is reported is the first one.
-        let _kept = fs::remove_file(&beside);
-    }
-    written
+    files::replace(path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 async fn stop_loose_daemon(socket: &Path) -> anyhow::Result<()> {
