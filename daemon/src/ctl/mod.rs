@@ -4,6 +4,7 @@
 mod cli;
 mod connect;
 mod demo;
+mod doctor;
 mod failure;
 mod files;
 mod import;
@@ -70,7 +71,8 @@ async fn perform(cli: &Cli) -> anyhow::Result<u8> {
         Verb::Completions { shell } => verbs::completions(*shell),
         Verb::Demo => demo::demo().await,
         Verb::Import(args) => import::import(common, args),
-        Verb::Doctor { .. } => anyhow::bail!("not there yet"),
+        Verb::Doctor { apparmor_profile: true } => doctor::apparmor_profile(),
+        Verb::Doctor { apparmor_profile: false } => doctor::doctor(common).await,
     }
 }
 

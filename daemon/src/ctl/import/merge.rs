@@ -180,7 +180,18 @@ mod tests {
 
     #[test]
     fn a_new_config_is_readable() {
-        insta::assert_snapshot!(whole(&two()), @"");
+        insta::assert_snapshot!(whole(&two()), @r#"
+        servers:
+          - name: a
+            transport: stdio
+            command: x
+            args: ["no", "1.10", "$$x: #y"]
+            env:
+              K: "8080"
+          - name: b-c
+            transport: http
+            url: "https://h/"
+        "#);
         assert_eq!(merged("", &two()).unwrap().text, whole(&two()));
     }
 

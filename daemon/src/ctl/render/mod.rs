@@ -1,5 +1,6 @@
 //! Answers of the daemon as text for people: pure functions of an answer, a [`Look`] and nothing else.
 
+mod findings;
 mod programs;
 mod reload;
 mod status;
@@ -12,6 +13,7 @@ use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 
 pub(super) use self::{
+    findings::{Finding, Grade, findings},
     programs::programs,
     reload::reload,
     status::status,
