@@ -323,23 +323,39 @@ fn outermost(schema: &Value) -> Shape {
     }
 }
 
-/// The schema that a reference inside the document points at: `#`, `#/a/b`, `#anchor`.
+/// The schema that a reference inside the document points at: `#`, `#/a/b`, `#anchor`, also after the document's own
+/// `$id`.
 #[must_use]
 pub fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
-    let fragment = reference.strip_prefix('#')?;
-    if fragment.is_empty() || fragment.starts_with('/') {
-        return root.pointer(fragment).or_else(|| root.pointer(&percent_decoded(fragment)));
-    }
-    let anchored = |schema: &&Value| {
-        ["$anchor", "$dynamicAnchor", "$id", "id"].iter().any(|keyword| {
-            schema.get(*keyword).and_then(Value::as_str).is_some_and(|name| name.trim_start_matches('#') == fragment)
-        })
-    };
-    ["$defs", "definitions"]
+    root.pointer(root_pointer(root, reference)?.strip_prefix('#')?)
+}
+
+/// The same reference as `#` and a plain JSON pointer; none when it leads nowhere in the document.
+#[must_use]
+pub fn root_pointer(root: &Value, reference: &str) -> Option<String> {
+    let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+    let own = ["$id", "id"]
         .iter()
-        .filter_map(|keyword| root.get(*keyword).and_then(Value::as_object))
-        .flat_map(Map::values)
-        .find(anchored)
+        .any(|keyword| root.get(*keyword).and_then(Value::as_str).is_some_and(|id| id.trim_end_matches('#') == base));
+    if !base.is_empty() && !own {
+        return None;
+    }
+    if fragment.is_empty() || fragment.starts_with('/') {
+        if root.pointer(fragment).is_some() {
+            return Some(format!("#{fragment}"));
+        }
+        let decoded = percent_decoded(fragment);
+        return root.pointer(&decoded).is_some().then(|| format!("#{decoded}"));
+    }
+    ["$defs", "definitions"].iter().find_map(|keyword| {
+        root.get(*keyword)?.as_object()?.iter().find_map(|(name, schema)| {
+            let anchored = ["$anchor", "$dynamicAnchor", "$id", "id"].iter().any(|keyword| {
+                let address = schema.get(*keyword).and_then(Value::as_str);
+                address.is_some_and(|address| address.trim_start_matches('#') == fragment)
+            });
+            anchored.then(|| format!("#/{keyword}/{}", name.replace('~', "~0").replace('/', "~1")))
+        })
+    })
 }
 
 fn percent_decoded(text: &str) -> String {
