@@ -40,6 +40,9 @@ const FOREIGN: &[(&str, &str)] = &[
     ("inputs", "is not supported; use `${VARIABLE}`"),
 ];
 
+/// Errors reported of one file, and warnings.
+const MAX_FAULTS: usize = 100;
+
 /// What a text says.
 pub(super) struct Parsed {
     /// With the defaults where the file says nothing, or something wrong.
@@ -68,6 +71,12 @@ pub(super) fn parse(text: &str, base: PathBuf, env: Env<'_>) -> Parsed {
     let Reader { mut faults, mut warnings, .. } = reader;
     faults.sort_by_key(|fault| fault.at);
     faults.dedup();
+    if faults.len() > MAX_FAULTS {
+        let more = faults.len() - MAX_FAULTS;
+        faults.truncate(MAX_FAULTS);
+        faults.push(Fault::whole_file(format!("and {more} more")));
+    }
+    warnings.truncate(MAX_FAULTS);
     warnings.sort_by_key(|fault| fault.at);
     warnings.dedup();
     Parsed { settings, empty, faults, warnings }
@@ -106,8 +115,13 @@ fn read(reader: &mut Reader<'_>, fields: &mut Fields<'_>) -> Settings {
 type Found = (ServerSettings, Position, String);
 
 fn servers(reader: &mut Reader<'_>, section: &Field<'_>, found: &mut Vec<Found>) {
-    if let Value::Mapping(_) = section.node.value {
+    if let Value::Mapping(entries) = &section.node.value {
         let Some(fields) = reader.mapping(section) else { return };
+        if entries.iter().any(|entry| !matches!(entry.value.value, Value::Mapping(_))) {
+            let message = "must be a list; begin each server with `- name: …`";
+            reader.fault(section.at(), &section.path, message);
+            return;
+        }
         if section.path == "servers" {
             reader.warn(section.at(), "servers", "read as a list; write each entry as a list item with its `name`");
         }
@@ -162,6 +176,9 @@ pub(super) fn close(reader: &mut Reader<'_>, fields: &Fields<'_>, known: &[&str]
 
 fn unknown(key: &str, known: &[&str]) -> String {
     let written = shown(key);
+    if key.starts_with('-') {
+        return format!("unknown key `{written}`; is a space missing after the `-`?");
+    }
     if let Some((place, _)) = SECTIONS.iter().find(|(_, keys)| keys.contains(&key)) {
         return format!("unknown key `{written}` here; it belongs to {place}");
     }

@@ -6,6 +6,7 @@ use super::{
     file,
     reader::{Field, Reader, shown},
     settings::ToolFilter,
+    tree::Value,
 };
 
 /// The keys of `tools`.
@@ -36,6 +37,13 @@ pub(super) fn read(reader: &mut Reader<'_>, field: &Field<'_>) -> ToolFilter {
 
 fn patterns(reader: &mut Reader<'_>, field: &Field<'_>) -> Vec<GlobMatcher> {
     let mut all = Vec::new();
+    if matches!(&field.node.value, Value::Sequence(items) if items.is_empty()) {
+        reader.warn(
+            field.at(),
+            &field.path,
+            "an empty list counts as no list; to forbid every tool, use `block: [\"*\"]`",
+        );
+    }
     for item in reader.list(field) {
         let Some(written) = reader.text(&item) else { continue };
         match compile(written) {

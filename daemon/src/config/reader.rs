@@ -60,7 +60,7 @@ impl<'n> Fields<'n> {
         let index = self.entries.iter().position(|entry| entry.key == key)?;
         self.taken[index] = true;
         let node = &self.entries[index].value;
-        (!node.is_null()).then(|| Field { path: join(&self.path, key), node })
+        (!node.is_null()).then(|| Field { path: joined(&self.path, key), node })
     }
 
     /// Where the key itself stands.
@@ -74,11 +74,12 @@ impl<'n> Fields<'n> {
             .iter()
             .zip(&self.taken)
             .filter(|(_, taken)| !**taken)
-            .map(|(entry, _)| (entry, join(&self.path, &entry.key)))
+            .map(|(entry, _)| (entry, joined(&self.path, &entry.key)))
     }
 }
 
-fn join(path: &str, key: &str) -> String {
+/// The path of a key below another path.
+pub(super) fn joined(path: &str, key: &str) -> String {
     let key = shown(key);
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }

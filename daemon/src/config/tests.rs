@@ -166,7 +166,7 @@ execution:
          c:11:5: servers[3]: the name `a_b` is taken by the server `a-b` in line 9 (`-` and `_` count as the same)\n\
          c:13:16: tools.allow: must be a list, not a plain value; put it in brackets: `[…]`\n\
          c:15:20: execution.timeout_seconds: must be more than 0 and at most 604800 seconds, not `-1`\n\
-         c:16:3: the key `timeout_seconds` stands twice in one mapping, first in line 15\n\
+         c:16:3: execution.timeout_seconds: stands twice in the same mapping, first in line 15\n\
          c:17:12: execution.sandbox: must be one of `auto`, `linux`, `landlock`, `seatbelt`, `none`, not `seatbeld`; \
          did you mean `seatbelt`?"
     );
@@ -182,7 +182,7 @@ fn merge_keys_are_merged_and_the_explicit_key_wins() {
     assert_eq!(stdio(&found.servers[1]), ("z", vec![], vec![("A", "1")]));
     assert_eq!(
         errors("servers:\n- {<<: 5, name: a, command: x}\n"),
-        "c:2:8: `<<` merges a mapping or a list of mappings"
+        "c:2:8: servers[0]: `<<` merges a mapping or a list of mappings"
     );
     assert!(errors("x-a: &a {}\nservers:\n- <<: *a\n  <<: *a\n  name: a\n  command: x\n").contains("`<<: [*a, *b]`"));
 }
@@ -281,6 +281,10 @@ fn spellings_that_are_not_clear_are_errors_that_say_the_right_one() {
         ("servers: [{name: a b, command: x}]", "is not a server name"),
         ("servers: [x]", "c:1:11: servers[0]: must be a mapping (`key: value`), not a plain value"),
         ("servers: x", "servers: must be a list"),
+        ("servers: {name: a, command: x}", "c:1:10: servers: must be a list; begin each server with `- name: …`"),
+        ("-name: a", "is a space missing after the `-`?"),
+        ("servers:\n- name: a: b", "is a value quoted that holds `: `?"),
+        ("tools: {allow: [*__x]}", "such as a pattern, must be quoted"),
         ("timeout_seconds: 5", "unknown key `timeout_seconds` here; it belongs to `execution`"),
         ("executions: {}", "did you mean `execution`?"),
         ("- a", "the file must hold keys such as `servers:`, not a list"),
@@ -402,6 +406,13 @@ fn line_ends_and_byte_order_marks_do_not_matter() {
         errors("\u{feff}servers:\r\n- nam: a\r\n  command: x\r\n").lines().last(),
         Some("c:2:3: servers[0].nam: unknown key `nam`; did you mean `name`?")
     );
+}
+
+#[test]
+fn a_flood_of_errors_is_cut() {
+    let found = errors(&"k: 1\n".repeat(300));
+    assert_eq!(found.lines().count(), 101);
+    assert!(found.ends_with("c: and 200 more"), "{found}");
 }
 
 #[test]
