@@ -20,6 +20,7 @@ const BOOTSTRAP: &str = concat!(
     part!("channel"),
     part!("jsontext"),
     part!("convert"),
+    part!("forgotten"),
     part!("tools"),
     part!("names"),
     part!("loops"),
@@ -28,6 +29,7 @@ const BOOTSTRAP: &str = concat!(
     part!("builtin"),
     part!("errors"),
     part!("hints"),
+    part!("syntax_hints"),
     part!("main"),
     "\nfrom ptc.main import main\n\nmain()\n",
 );

@@ -19,9 +19,9 @@ class Emitted:
         """Give `value` (anything JSON can hold) back as the program's structured result. The last emit() wins."""
         name = type(value).__name__
         if type(value) is ToolCall:
-            raise TypeError(f"emit() got a call of {value.__name__} that was not awaited; write emit(await {value.__name__}(...))")
+            raise TypeError(f"the emitted value is {value.__name__}(...), which was not awaited; write `await {value.__name__}(...)`")
         if hasattr(value, "__await__"):
-            raise TypeError(f"emit() got a {name} that was not awaited; write emit(await ...)")
+            raise TypeError(f"the emitted value is a {name}, which was not awaited; write `await` before it")
         try:
             text = jsontext.encode(value, "result")
         except jsontext.Unencodable as fault:

@@ -7,21 +7,19 @@ import os
 import sys
 import traceback
 
-from ptc.tools import PROGRAM_FILE
+from ptc.forgotten import PROGRAM_FILE
 
 MAX_TEXT = 16 * 1024
 
 
-def render(error, hint=None):
-    """Text of an exception, at most about `MAX_TEXT` characters, always valid UTF-8."""
+def render(error, hints=()):
+    """Text of an exception with a line for each hint, at most about `MAX_TEXT` characters, always valid UTF-8."""
     try:
         text = "".join(_formatted(error))
     except BaseException:
         text = f"{type(error).__name__}: {_plain(error)}\n"
     text = cut(text)
-    if hint:
-        text += f"hint: {cut(hint)}\n"
-    return text
+    return text + "".join(f"hint: {cut(hint)}\n" for hint in hints)
 
 
 def cut(text):
@@ -68,7 +66,7 @@ def _plain(error):
         return "<its text cannot be shown>"
 
 
-def program_frames(error):
+def program_lines(error):
     """Line numbers of the program in the exception's traceback, outermost first."""
     lines, step = [], error.__traceback__
     while step is not None:
@@ -78,14 +76,16 @@ def program_frames(error):
     return lines
 
 
-def _thread_failed(args):
+def thread_failed(args):
+    """A `threading.excepthook`."""
     if args.exc_type is SystemExit or args.exc_value is None:
         return
     name = args.thread.name if args.thread is not None else "?"
     _write(f"Exception in thread {name}:\n{render(args.exc_value)}")
 
 
-def _loop_failed(loop, context):
+def loop_failed(loop, context):
+    """An event loop's default exception handler, for failures that no one awaits."""
     error = context.get("exception")
     text = context.get("message") or "Unhandled exception in event loop"
     subject = context.get("task") or context.get("future")
@@ -99,15 +99,6 @@ def _write(text):
         sys.stderr.write(text)
     except Exception:
         pass  # Nowhere to report to.
-
-
-def install():
-    """Failures that only get reported, in threads and in tasks nobody awaits, show the program's frames only."""
-    import threading
-    from asyncio import base_events
-
-    threading.excepthook = _thread_failed
-    base_events.BaseEventLoop.default_exception_handler = _loop_failed
 
 
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep

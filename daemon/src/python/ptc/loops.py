@@ -11,6 +11,7 @@ styles in one program, so here a nested run is allowed:
 import asyncio
 import contextlib
 import functools
+import threading
 from asyncio import base_events, events, runners, tasks
 
 
@@ -36,11 +37,27 @@ def allow_nesting():
     asyncio.Runner.run = _nestable(asyncio.Runner.run)
 
 
+def new_home():
+    """Make the event loop of the program's main thread and let `asyncio.get_event_loop()` give it."""
+    global _home
+    _home = asyncio.new_event_loop()
+    events.set_event_loop(_home)
+    return _home
+
+
+_home = None
+
+
 def _nestable(function):
     @functools.wraps(function)
     def run(*args, **kwargs):
         with _outer_loop_stopped():
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                # A plain run leaves no current loop behind; programs mix it with get_event_loop(), which then would fail.
+                if _home is not None and threading.current_thread() is threading.main_thread():
+                    events.set_event_loop(_home)
 
     return run
 
@@ -73,16 +90,15 @@ def _turn(loop, future):
         raise RuntimeError("a task cannot wait for itself")
     if task is not None:
         tasks._leave_task(loop, task)
-    turned = 0
+    # The turn of the loop that we are inside of still counts on the callbacks that are ready now, and we run them here.
+    owed = len(loop._ready)
     try:
         while not future.done():
-            turned += len(loop._ready)
             loop._run_once()
     finally:
         if task is not None:
             tasks._enter_task(loop, task)
-        # The turn of the loop that we are inside of still counts on the callbacks we have run: give it as many that do nothing.
-        for _ in range(turned):
+        for _ in range(owed):
             loop.call_soon(_nothing).cancel()
     return future.result()
 

@@ -7,8 +7,9 @@ import os
 import platform
 import sys
 import threading
+import traceback
 
-from ptc import builtin, errors, loops, names, output, program, tools
+from ptc import builtin, forgotten, loops, names, output, program, tools
 from ptc.channel import Channel, ChannelClosed
 
 CHANNEL_FD = 3
@@ -36,7 +37,7 @@ def get_ready():
     sys.set_int_max_str_digits(0)
     output.install()
     builtin.install()
-    errors.install()
+    _report_without_runtime_frames()
     loops.allow_nesting()
     tools.teach_inspect()
     channel = Channel(CHANNEL_FD)
@@ -47,12 +48,40 @@ def get_ready():
     return channel
 
 
+def _report_without_runtime_frames():
+    """Failures that only get reported, in threads and in tasks nobody awaits, show the program's frames only.
+
+    Tracebacks that a program prints itself keep the library's frames and lose only ours.
+    """
+
+    def in_thread(args):
+        from ptc import errors
+
+        errors.thread_failed(args)
+
+    def in_loop(loop, context):
+        from ptc import errors
+
+        errors.loop_failed(loop, context)
+
+    walk = traceback._walk_tb_with_full_positions
+
+    def walk_without_runtime(trace):
+        return (step for step in walk(trace) if not step[0].f_code.co_filename.startswith("<ptc/"))
+
+    threading.excepthook = in_thread
+    asyncio.BaseEventLoop.default_exception_handler = in_loop
+    traceback._walk_tb_with_full_positions = walk_without_runtime
+
+
 class Run:
     """One program."""
 
     def __init__(self, channel, start):
         self._channel = channel
-        self._text = start["code"]
+        self._source = program.source_of(start["code"])
+        self._scope = program.new_main().__dict__
+        self._loop = None
         self._emitted = builtin.Emitted(start.get("limits", {}).get("max_emit_bytes") or sys.maxsize)
         self._toolbox = tools.Toolbox(channel, start.get("tools") or [])
         self._servers = start.get("servers") or []
@@ -60,13 +89,10 @@ class Run:
     def outcome(self):
         """Run the program; the body of the `done` frame."""
         error = self._failure()
-        warnings = list(self._emitted.warnings)
-        running = self._channel.running()
-        if running and error is None:
-            warnings.append(f"still running when the program ended, so the results are lost: {', '.join(running[:10])}")
         emitted = self._emitted.text
-        head = json.dumps({"t": "done", "ok": error is None, "error": error, "emitted": emitted is not None, "warnings": warnings})
-        return f'{head[:-1]}, "result": {emitted or "null"}}}'.encode("ascii")
+        head = {"t": "done", "ok": error is None, "error": error, "emitted": emitted is not None}
+        head["warnings"] = self._emitted.warnings + (self._left_behind() if error is None else [])
+        return f'{json.dumps(head)[:-1]}, "result": {emitted or "null"}}}'.encode("ascii")
 
     def _failure(self):
         """The error text of the program, or None when it ended well."""
@@ -76,43 +102,59 @@ class Run:
             pass
         except SystemExit as error:
             if error.code is not None and not (isinstance(error.code, int) and error.code == 0):
-                return errors.render(error, self._hint(error))
+                return self._render(error)
         except BaseException as error:
-            return errors.render(error, self._hint(error))
-        return self._unawaited()
+            return self._render(error)
+        lost = forgotten.found(self._scope)
+        return forgotten.error_text(lost) if lost else None
 
     def _execute(self):
-        module = program.new_main()
         names.install(self._toolbox, self._servers)
-        scope = module.__dict__
+        scope = self._scope
         scope.update(self._toolbox.functions)
         scope.update(self._toolbox.helpers())
         scope["ToolError"] = tools.ToolError
         scope["emit"] = self._emitted.emit
-        code = program.compile_program(program.source_of(self._text))
+        code = program.compile_program(self._source)
         if program.RETURN in code.co_names:
             scope[program.RETURN] = _Return(self._emitted)
-        if not program.is_async(code):
-            if "asyncio" in self._text:
-                asyncio.set_event_loop(asyncio.new_event_loop())
+        forgotten.watch_coroutines()
+        waits = program.is_async(code)
+        if waits or "asyncio" in self._source:
+            self._loop = loops.new_home()
+        if waits:
+            self._loop.run_until_complete(eval(code, scope))
+        else:
             exec(code, scope)
-            return
-        loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(eval(code, scope))
 
-    def _hint(self, error):
-        from ptc import hints
+    def _render(self, error):
+        from ptc import errors, hints
 
-        return hints.hint(error, self._toolbox, self._servers, tools.unawaited_calls())
+        try:
+            begun = self._tasks_not_begun()
+            idents = [server["ident"] for server in self._servers]
+            situation = hints.Situation(self._source, self._toolbox.specs, idents, forgotten.found(self._scope, begun))
+            found = hints.hints(error, situation)
+        except Exception:
+            found = []  # A program can break what hints look at; its error still has to come out.
+        return errors.render(error, found)
 
-    def _unawaited(self):
-        calls = tools.unawaited_calls()
-        if not calls:
-            return None
-        from ptc import hints
+    def _tasks_not_begun(self):
+        """Numbers of calls that were handed to a task which had no time to begin before the program failed."""
+        tasks = asyncio.all_tasks(self._loop) if self._loop is not None else ()
+        calls = [task.get_coro() for task in tasks]
+        return {call.number for call in calls if type(call) is tools.ToolCall}
 
-        return errors.cut(hints.unawaited_error(calls))
+    def _left_behind(self):
+        """What was still going on when the program ended well."""
+        found = []
+        if self._loop is not None:
+            found += forgotten.unfinished_tasks(self._loop, self._scope.keys())
+            found += forgotten.failed_tasks()
+        running = self._channel.running()
+        if running:
+            found.append(f"still running when the program ended, so the results are lost: {', '.join(running[:10])}")
+        return found
 
 
 class _Return:

@@ -56,8 +56,9 @@ class ServerModule(types.ModuleType):
 
     def __init__(self, name, tools):
         super().__init__(f"servers.{name}", f"The tools of the server {name}.")
-        self.__package__ = "servers"
-        self.__spec__ = importlib.machinery.ModuleSpec(self.__name__, None)
+        self.__path__ = []  # So that a wrong import from here asks our finder, which knows the names.
+        self.__package__ = self.__name__
+        self.__spec__ = importlib.machinery.ModuleSpec(self.__name__, None, is_package=True)
         self.__dict__.update(tools)
         self.__all__ = list(tools)
 
@@ -84,7 +85,7 @@ class _Servers:
             if tool in module.__all__:
                 raise ImportError(f"{tool} is a function: write `from {module.__name__} import {tool}`", name=fullname)
             raise ImportError(f"{module.__name__} has no tool {tool!r}{_known(tool, module.__all__)}", name=fullname)
-        return importlib.machinery.ModuleSpec(fullname, self)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec):
         return getattr(self._package, spec.name.removeprefix("servers."))
@@ -111,11 +112,12 @@ class _ToolNames:
 
 
 def _known(name, names):
+    """What there is instead. Python may add its own "Did you mean" behind it."""
     names = list(names)
     close = difflib.get_close_matches(name, names, 3, 0.5)
     if close:
-        return f"; did you mean {' or '.join(close)}?"
+        return f" (similar: {', '.join(close)})"
     if not names:
-        return "; there are none"
+        return " (there are none)"
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    return f"; there are {shown}"
+    return f" (there are: {shown})"

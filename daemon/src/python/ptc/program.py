@@ -4,13 +4,14 @@ Line numbers are always those of the text that was sent.
 """
 
 import ast
+import builtins
 import inspect
 import linecache
 import re
 import sys
 import warnings
 
-from ptc.tools import PROGRAM_FILE
+from ptc.forgotten import PROGRAM_FILE
 
 RETURN = "__ptc_return__"
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*$")
@@ -39,14 +40,15 @@ def compile_program(source):
     try:
         return _compile(source)
     except SyntaxError as error:
-        if "'return' outside function" in str(error.msg):
-            tree = _compile(source, ast.PyCF_ONLY_AST)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SyntaxWarning)
-                return _compile(_with_returns(tree))
-        if error.text is None and error.lineno:
-            error.text = linecache.getline(PROGRAM_FILE, error.lineno) or None
-        raise
+        failure = error
+    if "'return' outside function" in str(failure.msg):
+        try:
+            return _compile_with_returns(source)
+        except SyntaxError as error:
+            failure = error
+    if failure.text is None and failure.lineno:
+        failure.text = linecache.getline(PROGRAM_FILE, failure.lineno) or None
+    raise failure
 
 
 def is_async(code):
@@ -57,7 +59,7 @@ def is_async(code):
 def new_main():
     """A fresh `__main__` for the program: classes, pickling and annotations look their module up there."""
     module = type(sys)("__main__")
-    module.__builtins__ = __builtins__ if not isinstance(__builtins__, dict) else sys.modules["builtins"]
+    module.__builtins__ = builtins
     sys.modules["__main__"] = module
     return module
 
@@ -66,8 +68,11 @@ def _compile(source, flags=0):
     return compile(source, PROGRAM_FILE, "exec", flags=flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
-def _with_returns(tree):
-    return ast.fix_missing_locations(_Returns().visit(tree))
+def _compile_with_returns(source):
+    tree = _Returns().visit(_compile(source, ast.PyCF_ONLY_AST))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # The first compilation has said them all.
+        return _compile(ast.fix_missing_locations(tree))
 
 
 class _Returns(ast.NodeTransformer):

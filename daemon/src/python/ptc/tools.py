@@ -1,25 +1,18 @@
 """Tools as async functions, and the calls they return.
 
 A tool function checks and encodes its arguments when it is called and returns a `ToolCall`: a coroutine that asks the daemon when it is
-awaited, by whatever loop awaits it. A call that nobody ever awaits did not happen; `unawaited` knows each one with its tool and line, so
-that a forgotten `await` is named instead of giving an empty result.
+awaited, by whatever loop awaits it. A call that nobody ever awaits did not happen; `forgotten` knows each one with its tool and line.
 """
 
 import collections.abc
 import inspect
-import itertools
 import re
 import sys
 import types
 
-from ptc import convert, jsontext
+from ptc import convert, forgotten, jsontext
 from ptc.channel import MAX_FRAME_BYTES, ChannelClosed
-
-PROGRAM_FILE = "<program>"
-
-# Calls that have been made but not begun, by number: what `unawaited_calls` reports.
-_pending = {}
-_numbers = itertools.count(1)
+from ptc.forgotten import PROGRAM_FILE
 
 
 class ToolError(Exception):
@@ -46,8 +39,7 @@ class ToolCall(collections.abc.Coroutine):
         self.__name__ = self.__qualname__ = name
         self._begin = begin
         self._coroutine = None
-        self._number = next(_numbers)
-        _pending[self._number] = (name, line)
+        self.number = forgotten.made(name, line)
 
     @property
     def __class__(self):
@@ -64,7 +56,7 @@ class ToolCall(collections.abc.Coroutine):
         return (self._coroutine or self._start()).throw(*exc)
 
     def close(self):
-        _pending.pop(self._number, None)
+        forgotten.begun(self.number)
         if self._coroutine is None:
             self._begin = None
         else:
@@ -73,7 +65,7 @@ class ToolCall(collections.abc.Coroutine):
     def _start(self):
         if self._begin is None:
             raise RuntimeError(f"this call of {self.__name__} was awaited already; keep the result of the first await in a variable")
-        _pending.pop(self._number, None)
+        forgotten.begun(self.number)
         begin, self._begin = self._begin, None
         self._coroutine = begin()
         return self._coroutine
@@ -82,6 +74,9 @@ class ToolCall(collections.abc.Coroutine):
         if self._begin is not None:
             return f"<call of {self.__name__}, not awaited yet: write `await {self.__name__}(...)`>"
         return f"<call of {self.__name__}>"
+
+    def __bool__(self):
+        return True  # asyncio asks, and must not get to __len__.
 
     def __getattr__(self, attribute):
         if attribute.startswith(("__", "_", "cr_", "gi_", "ag_")):
@@ -96,11 +91,6 @@ class ToolCall(collections.abc.Coroutine):
 
     __getitem__ = __setitem__ = __delitem__ = __iter__ = __len__ = __contains__ = __enter__ = __exit__ = _not_awaited
     __add__ = __radd__ = __lt__ = __gt__ = __le__ = __ge__ = __int__ = __float__ = __index__ = _not_awaited
-
-
-def unawaited_calls():
-    """`(tool, line)` of every call that was made and never begun, in the order of the calls."""
-    return list(_pending.values())
 
 
 def program_line():
@@ -157,7 +147,7 @@ class Toolbox:
         tool.__module__ = "__main__"
         tool.__doc__ = spec.get("doc") or f"A tool of the server {spec.get('server')}. Await it; keyword arguments only."
         if spec.get("params") is not None:
-            tool.__signature__ = signature(spec)
+            tool.__wrapped__ = _Signed(spec)
         return mark_async(tool)
 
     def _helper(self, name, arguments):
@@ -228,6 +218,17 @@ def signature(spec):
     returns = re.search(r"\) *-> *(.+)$", spec.get("signature") or "")
     annotation = _Shown(returns[1].strip()) if returns else inspect.Signature.empty
     return inspect.Signature(parameters, return_annotation=annotation, __validate_parameters__=False)
+
+
+class _Signed:
+    """What `inspect.signature` finds behind a tool function. The signature is made when somebody asks, not for each of many tools."""
+
+    def __init__(self, spec):
+        self._spec = spec
+
+    @property
+    def __signature__(self):
+        return signature(self._spec)
 
 
 class _Shown:

@@ -1,5 +1,6 @@
-"""A fake daemon: runs programs in real children that are started from the real bootstrap text, and answers their calls."""
+"""A fake daemon: it runs programs in real children that are started from the real bootstrap text, and answers their calls."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -9,12 +10,18 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 DEADLINE_SECONDS = 60
+
+_directory_lock = threading.Lock()
+
+sys.set_int_max_str_digits(0)
 
 
 def bootstrap():
@@ -51,7 +58,7 @@ class Outcome:
 
     @property
     def out(self):
-        return self.stdout.decode("utf-8")
+        return self.stdout.decode("utf-8", "replace")
 
     @property
     def error(self):
@@ -59,7 +66,7 @@ class Outcome:
 
 
 class Reply:
-    """Members of a result frame after the id, or a delay until another message has been seen."""
+    """Members of a result frame after the id."""
 
     def __init__(self, **members):
         self.body = json.dumps(members)
@@ -68,6 +75,11 @@ class Reply:
 def value(text):
     """A reply with one text block."""
     return Reply(ok=True, mcp={"texts": [text], "notes": [], "keep_text": False})
+
+
+def failure(message, code="tool_error"):
+    """A reply that becomes a ToolError."""
+    return Reply(ok=False, code=code, message=message)
 
 
 def echo(call):
@@ -103,19 +115,20 @@ class Child:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
-        here = os.getcwd()
-        os.chdir(self.directory.name)
-        high = [os.dup2(fd, 100 + index) for index, fd in enumerate((theirs.fileno(), out_write, err_write))]
+        # Above 3, so that no target is one of the sources. None of them is inherited: dup2 in the child makes the targets so.
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (theirs.fileno(), out_write, err_write)]
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, high[1], 1),
             (os.POSIX_SPAWN_DUP2, high[2], 2),
             (os.POSIX_SPAWN_DUP2, high[0], 3),
-            *((os.POSIX_SPAWN_CLOSE, fd) for fd in high),
         ]
         self.started = time.perf_counter()
-        self.pid = os.posix_spawn(python, [python, "-I", "-S", "-B", "-c", BOOTSTRAP], {}, file_actions=actions)
-        os.chdir(here)
+        with _directory_lock:
+            here = os.getcwd()
+            os.chdir(self.directory.name)
+            self.pid = os.posix_spawn(python, [python, "-I", "-S", "-B", "-c", BOOTSTRAP], {}, file_actions=actions)
+            os.chdir(here)
         for fd in (out_write, err_write, *high):
             os.close(fd)
         theirs.close()
@@ -135,7 +148,10 @@ class Child:
 
     def receive(self):
         """Messages that have arrived; blocks for at least some bytes."""
-        data = self.channel.recv(1 << 20)
+        try:
+            data = self.channel.recv(1 << 20)
+        except ConnectionResetError:
+            data = b""  # It ended without reading our last replies.
         if not data:
             self.eof = True
         self._data += data
@@ -154,7 +170,10 @@ class Child:
         return time.perf_counter() - self.started
 
     def follow(self, answer, kill_after=None):
-        """Serve the program to its end. `answer(message, messages)` gives Replies as `[(id, Reply)]`, or a Reply for this one."""
+        """Serve the program to its end, or until `kill_after` has been printed.
+
+        `answer(message, messages so far)` gives a Reply to this call, or a list of `(id, Reply)`, or None.
+        """
         outcome = Outcome()
         deadline = time.monotonic() + DEADLINE_SECONDS
         with selectors.DefaultSelector() as selector:
@@ -195,7 +214,10 @@ class Child:
         if isinstance(replies, Reply):
             replies = [(message["id"], replies)]
         for number, reply in replies or ():
-            self.send(f'{{"t":"result","id":{number},' + reply.body[1:])
+            try:
+                self.send(f'{{"t":"result","id":{number},' + reply.body[1:])
+            except BrokenPipeError:
+                pass  # The program ended meanwhile.
 
     def close(self):
         self.channel.close()
@@ -214,3 +236,9 @@ def run(code, answer=echo, **start):
         return answer(message) if message["t"] == "call" else None
 
     return child.follow(by_call)
+
+
+def run_all(cases, answer=echo, **start):
+    """Outcomes of several programs, in their order; some run at the same time."""
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lambda code: run(code, answer, **start), cases))
