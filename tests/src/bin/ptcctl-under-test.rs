@@ -1,1 +1,5 @@
-fn main() {}
+//! `ptcctl` for the end-to-end tests.
+
+fn main() -> std::process::ExitCode {
+    ptcd::ctl::main()
+}
