@@ -1,5 +1,8 @@
 //! The catalog: the tools of all servers that are ready, under the names that programs use.
 
+pub(super) mod listing;
+mod names;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use ptc_protocol::{
@@ -57,4 +60,87 @@ pub struct Tool {
     pub output_schema: Option<Box<RawValue>>,
     /// The server's hints, a JSON object.
     pub annotations: Option<Box<RawValue>>,
+}
+
+/// What the catalog takes from one server.
+#[derive(Debug, Clone)]
+pub(super) struct Offer {
+    pub(super) name: ServerName,
+    pub(super) state: ServerState,
+    pub(super) error: Option<String>,
+    /// The tools of a server that is ready.
+    pub(super) tools: Arc<NamedTools>,
+}
+
+/// A server's tools under their final names.
+#[derive(Debug, Default)]
+pub(super) struct NamedTools {
+    pub(super) tools: Vec<Arc<Tool>>,
+    /// What was renamed or hidden, one sentence each.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Renamed tools that are told one by one.
+const RENAMED_TOLD: usize = 10;
+
+impl NamedTools {
+    /// Names the tools of `server`; `others` are the namespaces of all other servers.
+    pub(super) fn of(server: &ServerName, others: &[String], listing: &listing::Listing) -> Self {
+        let (given, mut warnings) = names::give(&server.namespace(), others, listing.tools.keys().map(String::as_str));
+        if warnings.len() > RENAMED_TOLD {
+            let more = warnings.len() - RENAMED_TOLD;
+            warnings.truncate(RENAMED_TOLD);
+            warnings.push(format!("{more} more tools have other names in programs"));
+        }
+        let ident = names::server_ident(server);
+        let tools = listing
+            .tools
+            .iter()
+            .filter_map(|(wire_name, definition)| {
+                let names = given.get(wire_name.as_str())?;
+                Some(Arc::new(Tool {
+                    name: names.name.clone(),
+                    server: server.clone(),
+                    wire_name: wire_name.clone(),
+                    ident: ident.clone(),
+                    attr: names.attr.clone(),
+                    title: definition.title.clone(),
+                    description: definition.description.clone(),
+                    input_schema: definition.input_schema.clone(),
+                    output_schema: definition.output_schema.clone(),
+                    annotations: definition.annotations.clone(),
+                }))
+            })
+            .collect();
+        Self { tools, warnings }
+    }
+}
+
+impl Catalog {
+    /// Puts the offers of all servers, in config order, together.
+    pub(super) fn of(generation: u64, offers: &[Offer]) -> Self {
+        let mut tools = BTreeMap::new();
+        let mut servers = Vec::with_capacity(offers.len());
+        for offer in offers {
+            servers.push(ServerEntry {
+                name: offer.name.clone(),
+                ident: names::server_ident(&offer.name),
+                state: offer.state,
+                tools: offer.tools.tools.len(),
+                error: offer.error.clone(),
+            });
+            // Names of different servers differ by construction; were they ever the same, the first server keeps it.
+            for tool in &offer.tools.tools {
+                tools.entry(tool.name.clone()).or_insert_with(|| Arc::clone(tool));
+            }
+        }
+        Self { generation, tools, servers }
+    }
+
+    /// Whether both offer the same tools (the very same definitions) and show the same servers.
+    pub(super) fn same(&self, other: &Self) -> bool {
+        self.servers == other.servers
+            && self.tools.len() == other.tools.len()
+            && self.tools.values().zip(other.tools.values()).all(|(one, two)| Arc::ptr_eq(one, two))
+    }
 }

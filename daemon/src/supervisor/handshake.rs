@@ -1,0 +1,161 @@
+//! From an open link to a connection that is up: the lifecycle handshake (rmcp's) and the list of tools.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use rmcp::{
+    RoleClient,
+    model::{ClientCapabilities, ClientConfig, ErrorCode, Implementation, ProtocolVersion},
+    service::{
+        ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, RunningService,
+    },
+};
+use tokio::time::Instant;
+
+use super::{
+    catalog::listing::{Listing, Page},
+    line::{Line, RequestError},
+    link::{StartError, StartErrorKind},
+    log::cut,
+    wire::{ReplyError, Wire, WireTransport},
+};
+use crate::config::settings::{Protocol, ServerSettings};
+
+/// Pages of `tools/list` that are read.
+const MAX_PAGES: usize = 500;
+
+/// Pages in a row that bring nothing new.
+const MAX_EMPTY_PAGES: usize = 10;
+
+/// All pages together take no longer.
+const PAGES_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a reason may hold, in bytes.
+const REASON_BYTES: usize = 500;
+
+/// rmcp's side of a connection.
+#[derive(Debug)]
+pub(super) struct Client(RunningService<RoleClient, ClientConfig>);
+
+impl Client {
+    /// Ends it; its wire has ended before.
+    pub(super) async fn end(mut self) {
+        if let Err(error) = self.0.close_with_timeout(Duration::from_millis(500)).await {
+            tracing::error!(%error, "client task failed");
+        }
+    }
+}
+
+/// A connection that is up.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    pub(super) client: Client,
+    pub(super) line: Arc<Line>,
+    pub(super) listing: Listing,
+    /// Whether the list is known to lack something.
+    pub(super) list_again: bool,
+}
+
+/// Initializes the connection and lists the tools, all within `limit`.
+///
+/// # Errors
+/// The server refused, went away, or took too long.
+pub(super) async fn shake(
+    settings: ServerSettings,
+    transport: WireTransport,
+    wire: Arc<Wire>,
+    limit: Duration,
+) -> Result<Handshake, StartError> {
+    let deadline = Instant::now() + limit;
+    let late = |what: &str| StartError::new(StartErrorKind::TooSlow, format!("did not {what} within {limit:?}"));
+    let config = ClientConfig::new(ClientCapabilities::default(), Implementation::new("ptc", env!("CARGO_PKG_VERSION")))
+        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
+    let mode = match settings.protocol {
+        Protocol::Initialize => ClientLifecycleMode::Initialize,
+        Protocol::Auto => ClientLifecycleMode::Auto {
+            preferred_versions: vec![ProtocolVersion::LATEST],
+            legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+        },
+    };
+    let served = tokio::time::timeout_at(deadline, config.serve_with_lifecycle(transport, mode)).await;
+    let client = served.map_err(|_| late("answer initialize"))?.map_err(|error| refused(&error, &wire))?;
+    client.set_response_cache_config(ClientCacheConfig::disabled()).await;
+    let peer = client.peer().clone();
+    let line = Arc::new(Line::new(settings.name, peer, Arc::clone(&wire), settings.max_concurrent_calls));
+    let client = Client(client);
+    let left = deadline.saturating_duration_since(Instant::now());
+    match list_tools(&line, left).await {
+        Ok(listing) => Ok(Handshake { client, line, listing, list_again: false }),
+        Err(RequestError::Timeout { .. }) => Err(late("list its tools")),
+        Err(RequestError::Reply(ReplyError::Lost { reason })) => Err(gone(&wire, reason)),
+        // Bad data from a server that lives is no reason to start it again.
+        Err(RequestError::Reply(error)) => {
+            let mut listing = Listing::default();
+            let unknown = matches!(error, ReplyError::Rpc { code, .. } if code == i64::from(ErrorCode::METHOD_NOT_FOUND.0));
+            if unknown {
+                listing.warn("offers no tools".into());
+            } else {
+                listing.warn(format!("could not list its tools: {}", cut(&error.to_string(), REASON_BYTES)));
+            }
+            Ok(Handshake { client, line, listing, list_again: !unknown })
+        }
+    }
+}
+
+fn refused(error: &ClientInitializeError, wire: &Wire) -> StartError {
+    match error {
+        ClientInitializeError::JsonRpcError(error) => StartError::new(
+            StartErrorKind::Transient,
+            format!("refused to initialize: {} ({})", cut(&error.message, REASON_BYTES), error.code.0),
+        ),
+        other => gone(wire, cut(&other.to_string(), REASON_BYTES).to_owned()),
+    }
+}
+
+/// The wire knows better why it ended than whoever noticed it.
+fn gone(wire: &Wire, noticed: String) -> StartError {
+    StartError::new(wire.end_kind(), wire.end_reason().unwrap_or(noticed))
+}
+
+/// Reads all pages of the tools; each page has to come within `limit`.
+///
+/// # Errors
+/// The first page did not come. A later one that does not leaves the list short, with a warning.
+pub(super) async fn list_tools(line: &Line, limit: Duration) -> Result<Listing, RequestError> {
+    let mut listing = Listing::default();
+    let mut seen = BTreeSet::new();
+    let mut params = String::new();
+    let mut empty = 0;
+    let started = Instant::now();
+    for number in 1.. {
+        let raw = match line.request("tools/list", params, limit, limit).await {
+            Ok(raw) => raw,
+            Err(error) if number == 1 => return Err(error),
+            Err(error) => {
+                listing.warn(format!("page {number} of its tools is missing: {}", cut(&error.to_string(), REASON_BYTES)));
+                break;
+            }
+        };
+        let page = match Page::read(&raw) {
+            Ok(page) => page,
+            Err(detail) if number == 1 => return Err(ReplyError::Malformed { detail }.into()),
+            Err(detail) => {
+                listing.warn(format!("page {number} of its tools is malformed: {detail}"));
+                break;
+            }
+        };
+        let added = page.tools.iter().filter(|tool| listing.add(tool)).count();
+        empty = if added == 0 { empty + 1 } else { 0 };
+        let Some(cursor) = page.cursor else { break };
+        params = format!(r#""cursor":{}"#, serde_json::Value::from(cursor.as_str()));
+        if !seen.insert(cursor) {
+            listing.warn(format!("its list of tools repeats from page {number} on; the rest is left out"));
+            break;
+        }
+        if number >= MAX_PAGES || empty >= MAX_EMPTY_PAGES || started.elapsed() >= PAGES_LIMIT {
+            listing.warn(format!("its list of tools does not end; stopped after page {number}"));
+            break;
+        }
+    }
+    listing.finish();
+    Ok(listing)
+}

@@ -1,0 +1,166 @@
+//! A connection that is up: requests on it, each with its own clock. Any number run at once; none passes through a
+//! queue that another could block.
+
+use std::{sync::Arc, time::Duration};
+
+use ptc_protocol::names::ServerName;
+use rmcp::{
+    RoleClient,
+    model::{ClientRequest, RequestId},
+    service::{Peer, PeerRequestOptions, RequestHandle},
+};
+use serde_json::value::RawValue;
+use tokio::{sync::Semaphore, time::Instant};
+
+use super::{
+    call::{CallFailure, CallResult, ServerCall},
+    wire::{MAX_MESSAGE_BYTES, RawRequest, ReplyError, Wire},
+};
+
+/// Progress may stretch a call to so many times its timeout.
+const PROGRESS_STRETCH: u32 = 10;
+
+/// How a request ended without a result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RequestError {
+    #[error(transparent)]
+    Reply(#[from] ReplyError),
+    #[error("no answer within {} s", .after.as_secs_f64())]
+    Timeout { after: Duration },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Line {
+    server: ServerName,
+    peer: Peer<RoleClient>,
+    wire: Arc<Wire>,
+    /// Calls in flight at once.
+    slots: Arc<Semaphore>,
+    max_calls: usize,
+}
+
+impl Line {
+    pub(super) fn new(server: ServerName, peer: Peer<RoleClient>, wire: Arc<Wire>, max_calls: usize) -> Self {
+        let max_calls = max_calls.clamp(1, Semaphore::MAX_PERMITS);
+        Self { server, peer, wire, slots: Arc::new(Semaphore::new(max_calls)), max_calls }
+    }
+
+    /// Calls a tool. Dropping the future, like a timeout, tells the server to stop.
+    pub(super) async fn call(&self, call: &ServerCall) -> Result<CallResult, CallFailure> {
+        // The clock of the call starts with its slot; the wait for one has the same limit.
+        let slot = tokio::time::timeout(call.timeout, self.slots.acquire()).await;
+        let Ok(Ok(_slot)) = slot else { return Err(CallFailure::Timeout { after: call.timeout }) };
+        let name = serde_json::Value::from(call.tool.wire_name.as_str());
+        let params = format!(r#""name":{name},"arguments":{}"#, call.arguments.get());
+        let limit = call.timeout.saturating_mul(PROGRESS_STRETCH);
+        match self.request("tools/call", params, call.timeout, limit).await {
+            Ok(raw) => Ok(CallResult { raw }),
+            Err(error) => Err(self.failure(error, call)),
+        }
+    }
+
+    /// Sends a request with these members of `params`. `idle` starts anew with each progress notification; `limit`
+    /// does not.
+    pub(super) async fn request(
+        &self,
+        method: &str,
+        params: String,
+        idle: Duration,
+        limit: Duration,
+    ) -> Result<Box<RawValue>, RequestError> {
+        let (raw, mut reply) = RawRequest::new(params);
+        let request = ClientRequest::CustomRequest(raw.custom(method));
+        let lost = || {
+            let reason = self.wire.end_reason().unwrap_or_else(|| "the connection is closed".into());
+            RequestError::Reply(ReplyError::Lost { reason })
+        };
+        let started = Instant::now();
+        let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
+        let RequestHandle { id, rx: mut answered, .. } = sent.map_err(|_| lost())?;
+        let mut guard = Guard { wire: &self.wire, id: &id, raw: &raw, reason: Some("cancelled") };
+        let mut rmcp_open = true;
+        let mut silent_since = started;
+        loop {
+            let end = (silent_since + idle).min(started + limit);
+            tokio::select! {
+                biased;
+                reply = &mut reply => {
+                    guard.reason = None;
+                    // A dropped sender means that rmcp dropped the request with its loop.
+                    return reply.map_err(|_| lost())?.map_err(RequestError::Reply);
+                }
+                outcome = &mut answered, if rmcp_open => {
+                    rmcp_open = false;
+                    // An answer also settles the reply; an error without one means that nothing was sent.
+                    if !matches!(outcome, Ok(Ok(_))) {
+                        guard.reason = None;
+                        return match reply.try_recv() {
+                            Ok(reply) => reply.map_err(RequestError::Reply),
+                            Err(_) => Err(lost()),
+                        };
+                    }
+                }
+                () = raw.progress() => silent_since = Instant::now(),
+                () = tokio::time::sleep_until(end) => {
+                    guard.reason = Some("timed out");
+                    return Err(RequestError::Timeout { after: if end == started + limit { limit } else { idle } });
+                }
+            }
+        }
+    }
+
+    /// Asks whether the server is there. Any answer says yes, an error too.
+    pub(super) async fn alive(&self, limit: Duration) -> bool {
+        match self.request("ping", String::new(), limit, limit).await {
+            Ok(_) => true,
+            Err(RequestError::Timeout { .. } | RequestError::Reply(ReplyError::Lost { .. } | ReplyError::Unsent { .. })) => {
+                false
+            }
+            Err(RequestError::Reply(
+                ReplyError::Rpc { .. } | ReplyError::TooLarge { .. } | ReplyError::Malformed { .. },
+            )) => true,
+        }
+    }
+
+    /// Resolves when no call runs, for a connection that takes no new ones.
+    pub(super) async fn drained(&self) {
+        let all = u32::try_from(self.max_calls).unwrap_or(u32::MAX);
+        drop(self.slots.acquire_many(all).await);
+    }
+
+    fn failure(&self, error: RequestError, call: &ServerCall) -> CallFailure {
+        match error {
+            RequestError::Timeout { after } => CallFailure::Timeout { after },
+            RequestError::Reply(ReplyError::Rpc { code, message }) => CallFailure::Rpc { code, message },
+            RequestError::Reply(ReplyError::TooLarge { bytes }) => CallFailure::TooLarge {
+                bytes,
+                limit: call.max_result_bytes.min(MAX_MESSAGE_BYTES) as u64,
+            },
+            RequestError::Reply(ReplyError::Malformed { detail }) => CallFailure::Malformed { detail },
+            RequestError::Reply(ReplyError::Unsent { reason }) => {
+                CallFailure::Unavailable { server: self.server.clone(), reason }
+            }
+            RequestError::Reply(ReplyError::Lost { reason }) => {
+                CallFailure::ConnectionLost { server: self.server.clone(), reason }
+            }
+        }
+    }
+}
+
+/// Gives the request up when it goes out of scope without an answer.
+struct Guard<'a> {
+    wire: &'a Wire,
+    id: &'a RequestId,
+    raw: &'a RawRequest,
+    /// Why, or none when nothing is to be given up.
+    reason: Option<&'static str>,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if let Some(reason) = self.reason {
+            self.wire.abandon(self.id, self.raw, reason);
+        }
+    }
+}

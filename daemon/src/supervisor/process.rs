@@ -1,0 +1,110 @@
+//! A server's process group: known by the guardian while it lives, stopped step by step, and never left behind.
+
+use std::{
+    os::unix::process::ExitStatusExt as _,
+    process::ExitStatus,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use tokio::sync::watch;
+
+use crate::guardian::GroupEntry;
+
+/// What a server gets to end by itself once its stdin is closed.
+const AFTER_EOF: Duration = Duration::from_millis(1500);
+
+/// What it gets after SIGTERM.
+const AFTER_TERM: Duration = Duration::from_secs(2);
+
+/// What the kernel gets after SIGKILL.
+const AFTER_KILL: Duration = Duration::from_millis(500);
+
+/// What the rest of a group gets after its leader has ended, before and after SIGKILL.
+const REST_GRACE: Duration = Duration::from_millis(300);
+
+/// No stop takes longer than this.
+pub(super) const STOP_LIMIT: Duration = Duration::from_millis(4700);
+
+/// A process group whose leader is our child. Dropping it kills what is left of it.
+#[derive(Debug)]
+pub(super) struct Process {
+    group: Pid,
+    exit: watch::Receiver<Option<ExitStatus>>,
+    /// Taken off the guardian's list when the group is gone.
+    entry: Option<GroupEntry>,
+}
+
+impl Process {
+    /// A group, with where the exit of its leader will be told.
+    pub(super) fn new(group: Pid, exit: watch::Receiver<Option<ExitStatus>>, entry: GroupEntry) -> Self {
+        Self { group, exit, entry: Some(entry) }
+    }
+
+    /// The leader's process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.group.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// How the leader ended, if it has.
+    pub(super) fn exit(&self) -> Option<ExitStatus> {
+        *self.exit.borrow()
+    }
+
+    /// Stops the group; its stdin has been closed. Returns when it is gone, or nothing more can be done.
+    pub(super) async fn stop(&mut self) {
+        for (grace, signal) in
+            [(AFTER_EOF, Some(Signal::TERM)), (AFTER_TERM, Some(Signal::KILL)), (AFTER_KILL, None)]
+        {
+            let mut exit = self.exit.clone();
+            let ended = tokio::time::timeout(grace, exit.wait_for(Option::is_some)).await;
+            // A closed channel means that the reaper is gone; then only the signals are left.
+            if matches!(ended, Ok(Ok(_))) {
+                break;
+            }
+            if let Some(signal) = signal {
+                signal_group(self.group, signal);
+            }
+        }
+        end_rest(self.group).await;
+        self.entry = None;
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.entry.is_some() {
+            signal_group(self.group, Signal::KILL);
+        }
+    }
+}
+
+/// Ends what a leader that has ended left in its group.
+pub(super) async fn end_rest(group: Pid) {
+    for signal in [Signal::TERM, Signal::KILL] {
+        if !signal_group(group, signal) {
+            return;
+        }
+        let began = Instant::now();
+        while began.elapsed() < REST_GRACE {
+            if test_kill_process_group(group).is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// Whether there was still a group to signal.
+fn signal_group(group: Pid, signal: Signal) -> bool {
+    kill_process_group(group, signal).is_ok()
+}
+
+/// `code 1`, or `signal 9`.
+pub(super) fn exit_words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}

@@ -1,0 +1,668 @@
+//! One server's task: it alone owns the connection and the process, and does what [`State::step`] decides.
+
+use std::{
+    future::Future,
+    path::PathBuf,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use ptc_protocol::{
+    api::{ServerState, ServerStatus},
+    names::ServerName,
+};
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch},
+    time::Instant,
+};
+
+use super::{
+    catalog::listing::Listing,
+    handshake::{self, Client, Handshake, list_tools},
+    line::Line,
+    link::{Link, StartError, StartErrorKind},
+    log::ServerLog,
+    process::exit_words,
+    redact::Redactor,
+    state::{Action, Event, HEALTHY, Moment, Phase, Retry, State},
+    stdio,
+};
+use crate::{
+    config::settings::{Scope, ServerSettings, Transport},
+    guardian::Guardian,
+};
+
+/// Calls of a server that is removed, changed or restarted get so long to finish.
+const CALL_GRACE: Duration = Duration::from_secs(5);
+
+/// A cold start holds up others no longer than this.
+const COLD_START: Duration = Duration::from_secs(10);
+
+/// A start that timed out gets twice the time at the next try, up to so many doublings.
+const PATIENCE_DOUBLINGS: u32 = 3;
+
+/// Notices of changed tools are gathered for so long.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// Least time between two refreshes of the tools; doubles up to [`REFRESH_SLOWEST`] while nothing has changed.
+const REFRESH_PAUSE: Duration = Duration::from_secs(1);
+
+/// See [`REFRESH_PAUSE`].
+const REFRESH_SLOWEST: Duration = Duration::from_secs(5);
+
+/// One refresh takes no longer.
+const REFRESH_LIMIT: Duration = Duration::from_secs(30);
+
+/// How often a counterpart that shows its end only when asked is asked.
+const PING_PAUSE: Duration = Duration::from_secs(20);
+
+/// What it gets to answer.
+const PING_LIMIT: Duration = Duration::from_secs(10);
+
+/// What the supervisor tells a server's task.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Run with these settings, from a fresh start.
+    Run(Box<ServerSettings>),
+    /// Start anew with the present settings.
+    Restart,
+    /// Stop; the task ends when everything is gone. Running calls are cut off unless `grace`.
+    Stop { grace: bool, done: Option<oneshot::Sender<()>> },
+}
+
+/// What all servers share.
+#[derive(Debug, Clone)]
+pub(super) struct Surroundings {
+    pub(super) guardian: Guardian,
+    pub(super) log_dir: PathBuf,
+    /// Cold starts at once.
+    pub(super) cold_starts: Arc<Semaphore>,
+    /// Told whenever something that `status` or the catalog shows has changed.
+    pub(super) changed: Arc<Notify>,
+    /// Counts wakes from sleep.
+    pub(super) wakes: watch::Receiver<u64>,
+    /// Where the clock of all moments begins.
+    pub(super) epoch: Instant,
+}
+
+/// What others see of a server.
+#[derive(Debug)]
+pub(super) struct Face {
+    pub(super) name: ServerName,
+    /// The connection that calls go to, while the server is ready.
+    pub(super) line: watch::Sender<Option<Arc<Line>>>,
+    pub(super) calls: AtomicU64,
+    pub(super) failed_calls: AtomicU64,
+    report: Mutex<Report>,
+    log: ServerLog,
+    changed: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Report {
+    transport: &'static str,
+    scope: Scope,
+    state: ServerState,
+    since: Timestamp,
+    pid: Option<u32>,
+    last_ok: Option<Timestamp>,
+    last_error: Option<String>,
+    next_retry: Option<Timestamp>,
+    starts: u64,
+    protocol: Option<String>,
+    listing: Option<Arc<Listing>>,
+}
+
+impl Face {
+    fn new(settings: &ServerSettings, surroundings: &Surroundings) -> Self {
+        Self {
+            name: settings.name.clone(),
+            line: watch::Sender::new(None),
+            calls: AtomicU64::new(0),
+            failed_calls: AtomicU64::new(0),
+            report: Mutex::new(Report {
+                transport: settings.transport.kind(),
+                scope: settings.scope,
+                state: ServerState::Stopped,
+                since: Timestamp::now(),
+                pid: None,
+                last_ok: None,
+                last_error: None,
+                next_retry: None,
+                starts: 0,
+                protocol: None,
+                listing: None,
+            }),
+            log: ServerLog::new(&surroundings.log_dir, &settings.name, Redactor::of(settings)),
+            changed: Arc::clone(&surroundings.changed),
+        }
+    }
+
+    /// Records the end of a call.
+    pub(super) fn called(&self, ok: bool) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if ok {
+            self.report().last_ok = Some(Timestamp::now());
+        } else {
+            self.failed_calls.fetch_add(1, Ordering::Relaxed);
+        }
+        self.changed.notify_one();
+    }
+
+    /// The state, and the tools while it is ready.
+    pub(super) fn offer(&self) -> (ServerState, Option<Arc<Listing>>) {
+        let report = self.report();
+        (report.state, report.listing.clone().filter(|_| report.state == ServerState::Ready))
+    }
+
+    /// Why the server cannot be called, for people; none when it can.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let report = self.report();
+        let cause = report.last_error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
+        Some(match report.state {
+            ServerState::Ready => return None,
+            ServerState::Starting => format!("it is starting{cause}"),
+            ServerState::Stopping => format!("it is being stopped or restarted{cause}"),
+            ServerState::Backoff => format!("it is down{cause} and will be tried again soon"),
+            ServerState::Failed => format!("it cannot work as configured{cause}"),
+            ServerState::Stopped => "it is stopped".into(),
+            ServerState::Disabled => "it is disabled in the configuration".into(),
+            ServerState::NeedsSignIn => format!("it needs a sign-in{cause}"),
+        })
+    }
+
+    /// The status; `tools` and `warnings` of the catalog are the caller's.
+    pub(super) fn status(&self, tools: usize, catalog_warnings: &[String]) -> ServerStatus {
+        let mut warnings = self.log.warnings();
+        let report = self.report();
+        warnings.extend(report.listing.iter().flat_map(|listing| listing.warnings.iter().cloned()));
+        warnings.extend(catalog_warnings.iter().cloned());
+        ServerStatus {
+            name: self.name.clone(),
+            transport: report.transport.into(),
+            state: report.state,
+            pid: report.pid,
+            since: report.since.to_string(),
+            tools,
+            calls: self.calls.load(Ordering::Relaxed),
+            failed_calls: self.failed_calls.load(Ordering::Relaxed),
+            last_ok: report.last_ok.map(|time| time.to_string()),
+            last_error: report.last_error.clone(),
+            last_stderr: self.log.tail(),
+            next_retry: report.next_retry.map(|time| time.to_string()),
+            starts: report.starts,
+            warnings,
+            scope: match report.scope {
+                Scope::Shared => "shared".into(),
+                Scope::Session => "session".into(),
+            },
+            protocol: report.protocol.clone(),
+        }
+    }
+
+    fn report(&self) -> MutexGuard<'_, Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What the task is busy with; at most one of these at a time.
+enum Busy {
+    No,
+    /// Waits for its turn to start.
+    Queued(Work<Option<OwnedSemaphorePermit>>),
+    /// Connects. The link is with the task, so that it can be closed whatever becomes of the handshake.
+    Shaking { link: Link, work: Work<Result<Handshake, StartError>>, permit: Option<(OwnedSemaphorePermit, Instant)> },
+    Up(Box<Up>),
+    Closing(Work<()>),
+}
+
+/// A connection that is up.
+struct Up {
+    link: Link,
+    client: Client,
+    line: Arc<Line>,
+    /// When the tools are to be listed again.
+    refresh_at: Option<Instant>,
+    refresh: Option<Work<Result<Listing, String>>>,
+    refresh_pause: Duration,
+    refresh_earliest: Instant,
+    ping: Option<Work<bool>>,
+    ping_at: Instant,
+}
+
+/// The task of one server.
+pub(super) struct Server {
+    settings: ServerSettings,
+    surroundings: Surroundings,
+    face: Arc<Face>,
+    commands: mpsc::Receiver<Command>,
+    state: State,
+    busy: Busy,
+    /// Timeouts of the start in a row.
+    timeouts: u32,
+    drain: bool,
+    done: Vec<oneshot::Sender<()>>,
+    leaving: bool,
+}
+
+/// What woke the task.
+enum News {
+    Command(Option<Command>),
+    Happened(Event),
+    Turn(Option<OwnedSemaphorePermit>),
+    ColdStartOver,
+    Shaken(Box<Result<Handshake, StartError>>),
+    Lost(String),
+    ListChanged,
+    RefreshDue,
+    Refreshed(Result<Listing, String>),
+    PingDue,
+    Pinged(bool),
+}
+
+impl Server {
+    /// The task, what others see of it, and the way to command it.
+    pub(super) fn new(
+        settings: ServerSettings,
+        surroundings: Surroundings,
+    ) -> (Self, Arc<Face>, mpsc::Sender<Command>) {
+        let face = Arc::new(Face::new(&settings, &surroundings));
+        // Commands come from one place that waits when the task is busy for an instant; it never is for longer.
+        let (sender, commands) = mpsc::channel(8);
+        let server = Self {
+            settings,
+            surroundings,
+            face: Arc::clone(&face),
+            commands,
+            state: State::new(),
+            busy: Busy::No,
+            timeouts: 0,
+            drain: false,
+            done: Vec::new(),
+            leaving: false,
+        };
+        (server, face, sender)
+    }
+
+    /// Runs until it was told to stop and nothing is left of it.
+    pub(super) async fn run(mut self) {
+        let first = if self.settings.enabled { Event::Start } else { Event::Disable };
+        self.happened(first);
+        let mut wakes = self.surroundings.wakes.clone();
+        wakes.mark_unchanged();
+        while !(self.leaving && self.state.phase == Phase::Stopped) {
+            let due = self.state.due().map(|moment| self.surroundings.epoch + moment);
+            let news = tokio::select! {
+                biased;
+                command = self.commands.recv() => News::Command(command),
+                news = self.busy.next() => news,
+                () = sleep_until(due) => News::Happened(Event::Due),
+                Ok(()) = wakes.changed() => News::Happened(Event::Woke),
+            };
+            self.take(news);
+        }
+        for done in self.done.drain(..) {
+            drop(done.send(()));
+        }
+    }
+
+    fn take(&mut self, news: News) {
+        match news {
+            News::Command(Some(Command::Run(settings))) => {
+                self.leaving = false;
+                self.drain = true;
+                let event = if settings.enabled { Event::Start } else { Event::Disable };
+                self.settings = *settings;
+                {
+                    let mut report = self.face.report();
+                    report.transport = self.settings.transport.kind();
+                    report.scope = self.settings.scope;
+                }
+                self.happened(event);
+            }
+            News::Command(Some(Command::Restart)) => {
+                self.drain = true;
+                if self.settings.enabled && !self.leaving {
+                    self.happened(Event::Start);
+                }
+            }
+            News::Command(Some(Command::Stop { grace, done })) => {
+                self.drain = grace;
+                self.leaving = true;
+                self.done.extend(done);
+                self.happened(Event::Stop);
+            }
+            News::Command(None) => {
+                self.drain = false;
+                self.leaving = true;
+                self.happened(Event::Stop);
+            }
+            News::Happened(event) => {
+                if event == Event::Closed {
+                    self.busy = Busy::No;
+                }
+                self.happened(event);
+            }
+            News::Turn(permit) => self.open(permit),
+            News::ColdStartOver => {
+                if let Busy::Shaking { permit, .. } = &mut self.busy {
+                    *permit = None;
+                }
+            }
+            News::Shaken(result) => match *result {
+                Ok(handshake) => self.connected(handshake),
+                Err(error) => self.start_failed(&error),
+            },
+            News::Lost(reason) => self.lost(&reason),
+            News::ListChanged => {
+                if let Busy::Up(up) = &mut self.busy {
+                    up.refresh_at = Some(up.refresh_earliest.max(Instant::now() + GATHER));
+                }
+            }
+            News::RefreshDue => self.begin_refresh(),
+            News::Refreshed(result) => self.refreshed(result),
+            News::PingDue => {
+                if let Busy::Up(up) = &mut self.busy {
+                    let line = Arc::clone(&up.line);
+                    up.ping = Some(Box::pin(async move { line.alive(PING_LIMIT).await }));
+                }
+            }
+            News::Pinged(alive) => {
+                if let Busy::Up(up) = &mut self.busy {
+                    up.ping = None;
+                    up.ping_at = Instant::now() + PING_PAUSE;
+                    if alive {
+                        self.face.report().last_ok = Some(Timestamp::now());
+                    } else {
+                        up.link.wire.end("does not answer");
+                    }
+                }
+            }
+        }
+    }
+
+    fn happened(&mut self, event: Event) {
+        let before = self.state;
+        let (state, action) = self.state.step(event, self.now(), fastrand::f64());
+        self.state = state;
+        // A connection on its way out takes no calls.
+        if !matches!(state.phase, Phase::Ready { .. }) {
+            self.face.line.send_if_modified(|line| line.take().is_some());
+        }
+        match action {
+            Action::Nothing => {}
+            Action::Open => self.queue(),
+            Action::Close => self.close(),
+        }
+        if before.phase != self.state.phase {
+            self.show();
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.surroundings.epoch.elapsed()
+    }
+
+    /// Publishes the state.
+    fn show(&mut self) {
+        let next_retry = self.state.due().map(|due| Timestamp::now() + due.saturating_sub(self.now()));
+        let state = self.state.shown();
+        {
+            let mut report = self.face.report();
+            if report.state != state {
+                report.state = state;
+                report.since = Timestamp::now();
+            }
+            report.next_retry = next_retry;
+        }
+        let server = self.settings.name.as_str();
+        match state {
+            ServerState::Backoff | ServerState::Failed | ServerState::NeedsSignIn => {
+                let error = self.face.report().last_error.clone();
+                tracing::warn!(server, ?state, error, "server is down");
+            }
+            _ => tracing::info!(server, ?state, "server changed state"),
+        }
+        self.surroundings.changed.notify_one();
+    }
+
+    fn failed(&self, reason: &str) {
+        let reason = self.face.log.clean(reason);
+        self.face.log.note(&reason);
+        self.face.report().last_error = Some(reason);
+    }
+
+    fn queue(&mut self) {
+        let cold_starts = Arc::clone(&self.surroundings.cold_starts);
+        self.busy = Busy::Queued(Box::pin(async move { cold_starts.acquire_owned().await.ok() }));
+    }
+
+    fn open(&mut self, permit: Option<OwnedSemaphorePermit>) {
+        let log = &self.face.log;
+        log.restart(Redactor::of(&self.settings));
+        let opened = match &self.settings.transport {
+            Transport::Stdio { command, args, env, cwd } => {
+                let program = stdio::Program { command, args, env, cwd: cwd.as_deref() };
+                stdio::open(&program, &self.surroundings.guardian, log)
+            }
+            Transport::Http { .. } | Transport::Sse { .. } => Err(StartError::new(
+                StartErrorKind::Broken,
+                format!("transport `{}` is not supported yet", self.settings.transport.kind()),
+            )),
+        };
+        self.face.report().starts += 1;
+        match opened {
+            Ok(mut link) => {
+                let pid = link.process.as_ref().map(super::process::Process::pid);
+                log.note(&pid.map_or_else(|| "connecting".into(), |pid| format!("started, process {pid}")));
+                self.face.report().pid = pid;
+                let limit = self.settings.startup_timeout.saturating_mul(1 << self.timeouts.min(PATIENCE_DOUBLINGS));
+                let work: Work<_> = match link.transport.take() {
+                    Some(transport) => Box::pin(handshake::shake(
+                        self.settings.clone(),
+                        transport,
+                        Arc::clone(&link.wire),
+                        limit,
+                    )),
+                    None => Box::pin(std::future::ready(Err(StartError::new(
+                        StartErrorKind::Transient,
+                        "the transport is in use",
+                    )))),
+                };
+                let permit = permit.map(|permit| (permit, Instant::now() + COLD_START));
+                self.busy = Busy::Shaking { link, work, permit };
+                self.surroundings.changed.notify_one();
+            }
+            Err(error) => self.start_failed(&error),
+        }
+    }
+
+    fn start_failed(&mut self, error: &StartError) {
+        let exit = match &self.busy {
+            Busy::Shaking { link, .. } => link.process.as_ref().and_then(super::process::Process::exit),
+            _ => None,
+        };
+        self.timeouts = if error.kind == StartErrorKind::TooSlow { self.timeouts.saturating_add(1) } else { 0 };
+        match exit {
+            Some(status) => self.failed(&format!("exits before it is ready, {}", exit_words(status))),
+            None => self.failed(&error.message),
+        }
+        self.happened(Event::StartFailed(match error.kind {
+            StartErrorKind::Transient | StartErrorKind::TooSlow => Retry::Soon,
+            StartErrorKind::Broken => Retry::Slowly,
+            StartErrorKind::SignIn => Retry::AfterSignIn,
+        }));
+    }
+
+    fn connected(&mut self, handshake: Handshake) {
+        let Busy::Shaking { link, .. } = std::mem::replace(&mut self.busy, Busy::No) else { return };
+        self.timeouts = 0;
+        let line = handshake.line;
+        let now = Instant::now();
+        {
+            let mut report = self.face.report();
+            report.last_ok = Some(Timestamp::now());
+            report.last_error = None;
+            report.protocol = link.wire.protocol();
+            report.listing = Some(Arc::new(handshake.listing));
+        }
+        self.busy = Busy::Up(Box::new(Up {
+            link,
+            client: handshake.client,
+            line: Arc::clone(&line),
+            refresh_at: handshake.list_again.then(|| now + REFRESH_LIMIT),
+            refresh: None,
+            refresh_pause: REFRESH_PAUSE,
+            refresh_earliest: now + REFRESH_PAUSE,
+            ping: None,
+            ping_at: now + PING_PAUSE,
+        }));
+        self.face.line.send_replace(Some(line));
+        self.happened(Event::Connected);
+    }
+
+    fn lost(&mut self, reason: &str) {
+        let exit = match &self.busy {
+            Busy::Up(up) => up.link.process.as_ref().and_then(super::process::Process::exit),
+            _ => None,
+        };
+        let young = match self.state.phase {
+            Phase::Ready { since } => self.now().saturating_sub(since) < HEALTHY,
+            _ => false,
+        };
+        match exit {
+            Some(status) if young => self.failed(&format!("exits after start, {}", exit_words(status))),
+            _ => self.failed(reason),
+        }
+        self.happened(Event::Lost);
+    }
+
+    fn begin_refresh(&mut self) {
+        if let Busy::Up(up) = &mut self.busy {
+            up.refresh_at = None;
+            let line = Arc::clone(&up.line);
+            up.refresh = Some(Box::pin(async move {
+                match tokio::time::timeout(REFRESH_LIMIT, list_tools(&line, REFRESH_LIMIT)).await {
+                    Ok(listed) => listed.map_err(|error| error.to_string()),
+                    Err(_) => Err("tools/list took too long".into()),
+                }
+            }));
+        }
+    }
+
+    fn refreshed(&mut self, result: Result<Listing, String>) {
+        let Busy::Up(up) = &mut self.busy else { return };
+        up.refresh = None;
+        let same = match result {
+            Ok(listing) => {
+                let mut report = self.face.report();
+                let same = report.listing.as_ref().is_some_and(|known| known.same(&listing));
+                if !same {
+                    report.listing = Some(Arc::new(listing));
+                }
+                same
+            }
+            // The old list stays: it is better than none.
+            Err(error) => {
+                self.face.log.warn_once(&format!("could not list its tools again: {error}"));
+                true
+            }
+        };
+        up.refresh_pause = if same { (up.refresh_pause * 2).min(REFRESH_SLOWEST) } else { REFRESH_PAUSE };
+        up.refresh_earliest = Instant::now() + up.refresh_pause;
+        up.refresh_at = up.refresh_at.map(|at| at.max(up.refresh_earliest));
+        self.surroundings.changed.notify_one();
+    }
+
+    /// Begins to close whatever there is.
+    fn close(&mut self) {
+        let drain = std::mem::take(&mut self.drain);
+        let face = Arc::clone(&self.face);
+        let work: Work<()> = match std::mem::replace(&mut self.busy, Busy::No) {
+            Busy::No | Busy::Queued(_) => Box::pin(std::future::ready(())),
+            Busy::Closing(work) => work,
+            Busy::Shaking { link, work, permit } => {
+                drop((work, permit));
+                Box::pin(async move {
+                    link.close("stopped").await;
+                    face.gone();
+                })
+            }
+            Busy::Up(up) => Box::pin(async move {
+                let Up { link, client, line, .. } = *up;
+                if drain && link.wire.end_reason().is_none() {
+                    drop(tokio::time::timeout(CALL_GRACE, line.drained()).await);
+                }
+                link.close("the server was stopped").await;
+                client.end().await;
+                face.gone();
+            }),
+        };
+        self.busy = Busy::Closing(work);
+    }
+}
+
+impl Face {
+    fn gone(&self) {
+        let mut report = self.report();
+        report.pid = None;
+        report.listing = None;
+        report.protocol = None;
+    }
+}
+
+impl Busy {
+    /// The next thing that happens; only borrowed futures, so it may be dropped at any time.
+    async fn next(&mut self) -> News {
+        match self {
+            Self::No => std::future::pending().await,
+            Self::Queued(turn) => News::Turn(turn.await),
+            Self::Shaking { work, permit, .. } => {
+                let until = permit.as_ref().map(|(_, until)| *until);
+                tokio::select! {
+                    result = work => News::Shaken(Box::new(result)),
+                    () = sleep_until(until) => News::ColdStartOver,
+                }
+            }
+            Self::Closing(work) => {
+                work.await;
+                News::Happened(Event::Closed)
+            }
+            Self::Up(up) => {
+                let Up { link, refresh_at, refresh, ping, ping_at, .. } = &mut **up;
+                let listing = refresh.is_some();
+                let pinging = ping.is_some();
+                tokio::select! {
+                    biased;
+                    reason = link.wire.ended() => News::Lost(reason),
+                    result = maybe(refresh) => News::Refreshed(result),
+                    alive = maybe(ping) => News::Pinged(alive),
+                    () = sleep_until(*refresh_at), if !listing => News::RefreshDue,
+                    () = link.wire.list_changed(), if refresh_at.is_none() => News::ListChanged,
+                    () = tokio::time::sleep_until(*ping_at), if link.needs_pings && !pinging => News::PingDue,
+                }
+            }
+        }
+    }
+}
+
+async fn maybe<T>(work: &mut Option<Work<T>>) -> T {
+    match work {
+        Some(work) => work.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,489 @@
+//! One connection's JSON-RPC state, shared by its transport and the calls on it.
+//!
+//! A transport (stdio, HTTP, SSE) only moves text: it takes [`Frame`]s from the queue that [`Wire::new`] returns, and
+//! hands whatever comes in to [`Wire::incoming`]. All tolerance for odd servers, all answers to servers' own requests,
+//! and the way of raw results around rmcp's typed decoding are here. It knows no process, socket or HTTP.
+
+mod decode;
+mod scan;
+mod transport;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use rmcp::{
+    RoleClient,
+    model::{
+        CustomRequest, DiscoverResult, EmptyResult, ErrorCode, ErrorData, GetExtensions as _, GetMeta as _,
+        InitializeResult, JsonRpcMessage, NumberOrString, ProtocolVersion, RequestId, ServerResult,
+    },
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+};
+use serde_json::{Value, value::RawValue};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+pub(super) use self::{scan::IdScan, transport::WireTransport};
+use self::decode::Message;
+use super::{link::StartErrorKind, log::ServerLog};
+
+/// Longest message kept, in bytes; over it the request fails and the rest of the message is discarded.
+pub(super) const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// Messages that may wait for a server that does not read; over it requests fail and notifications are dropped.
+const QUEUED_FRAMES: usize = 256;
+
+/// Bytes that may wait for a server that does not read; same rule.
+const QUEUED_BYTES: usize = 64 << 20;
+
+/// A message on its way out.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// One JSON text without line breaks.
+    pub(super) text: String,
+    /// The request it is, if it is one.
+    pub(super) request: Option<RequestId>,
+    /// Its method; none for answers.
+    pub(super) method: Option<String>,
+}
+
+/// How a raw request ended without a result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ReplyError {
+    #[error("{message} ({code})")]
+    Rpc { code: i64, message: String },
+    #[error("the answer is too large")]
+    TooLarge { bytes: Option<u64> },
+    #[error("{detail}")]
+    Malformed { detail: String },
+    #[error("{reason}")]
+    Unsent { reason: String },
+    #[error("{reason}")]
+    Lost { reason: String },
+}
+
+pub(super) type Reply = Result<Box<RawValue>, ReplyError>;
+
+/// A request whose parameters and result are JSON text that no value type ever holds; it rides through rmcp in the
+/// extensions of a custom request.
+#[derive(Debug, Clone)]
+pub(super) struct RawRequest(Arc<RawParts>);
+
+#[derive(Debug)]
+struct RawParts {
+    /// The members of `params` but `_meta`, without braces.
+    params: String,
+    reply: Mutex<Option<oneshot::Sender<Reply>>>,
+    progress: Notify,
+    abandoned: AtomicBool,
+}
+
+impl RawRequest {
+    /// A request with these members of `params` (`"name":"t","arguments":{}`), and where its reply will come.
+    pub(super) fn new(params: String) -> (Self, oneshot::Receiver<Reply>) {
+        let (reply, receiver) = oneshot::channel();
+        let parts = RawParts {
+            params,
+            reply: Mutex::new(Some(reply)),
+            progress: Notify::new(),
+            abandoned: AtomicBool::new(false),
+        };
+        (Self(Arc::new(parts)), receiver)
+    }
+
+    /// The request as rmcp carries it.
+    pub(super) fn custom(&self, method: &str) -> CustomRequest {
+        let mut request = CustomRequest::new(method, None);
+        request.extensions.insert(self.clone());
+        request
+    }
+
+    /// Resolves at the next progress notification.
+    pub(super) async fn progress(&self) {
+        self.0.progress.notified().await;
+    }
+
+    fn settle(&self, reply: Reply) {
+        let sender = self.0.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A caller that no longer listens has abandoned the request.
+        drop(sender.map(|sender| sender.send(reply)));
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Wire {
+    inner: Mutex<Inner>,
+    queue: mpsc::Sender<Frame>,
+    queued_bytes: AtomicUsize,
+    /// Wakes rmcp's side when its inbox or the end changes.
+    inbox_ready: Notify,
+    ended: Notify,
+    list_changed: Notify,
+    /// The answer to `roots/list`.
+    roots: String,
+    log: ServerLog,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    pending: HashMap<RequestId, Pending>,
+    /// Grows with every request; tells the oldest.
+    sent: u64,
+    /// Answers for rmcp: at most one for each of its requests.
+    inbox: VecDeque<RxJsonRpcMessage<RoleClient>>,
+    end: Option<(StartErrorKind, String)>,
+    protocol: Option<String>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    number: u64,
+    token: Option<NumberOrString>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Raw(RawRequest),
+    Initialize,
+    Discover,
+    Other,
+}
+
+impl Wire {
+    /// State of a new connection, rmcp's end of it, and the queue that its transport has to send.
+    ///
+    /// `roots` are the URIs that the server hears when it asks for roots.
+    pub(super) fn new(log: ServerLog, roots: &[String]) -> (Arc<Self>, WireTransport, mpsc::Receiver<Frame>) {
+        let (queue, frames) = mpsc::channel(QUEUED_FRAMES);
+        let roots: Vec<Value> = roots.iter().map(|uri| serde_json::json!({ "uri": uri })).collect();
+        let wire = Arc::new(Self {
+            inner: Mutex::default(),
+            queue,
+            queued_bytes: AtomicUsize::new(0),
+            inbox_ready: Notify::new(),
+            ended: Notify::new(),
+            list_changed: Notify::new(),
+            roots: serde_json::json!({ "roots": roots }).to_string(),
+            log,
+        });
+        let transport = WireTransport::new(Arc::clone(&wire));
+        (wire, transport, frames)
+    }
+
+    /// Says that a frame of so many bytes has left the queue.
+    pub(super) fn written(&self, bytes: usize) {
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes in one line or event. `about` is the request in whose exchange it came, where the transport knows.
+    pub(super) fn incoming(&self, bytes: &[u8], about: Option<&RequestId>) {
+        let text = String::from_utf8_lossy(bytes);
+        if let std::borrow::Cow::Owned(_) = text {
+            self.log.warn_once("wrote invalid UTF-8; it was replaced by U+FFFD");
+        }
+        for message in decode::decode(&text) {
+            match message {
+                Message::Response { id, result } => {
+                    let reply = result
+                        .map(ToOwned::to_owned)
+                        .map_err(|error| ReplyError::Rpc { code: error.code, message: error.message });
+                    match id.or_else(|| about.cloned()) {
+                        Some(id) => self.answer(&id, reply),
+                        // Only an error can be meant for whoever waits: a result without an id is nobody's.
+                        None if reply.is_err() => self.answer_oldest(reply),
+                        None => self.log.stray(&text),
+                    }
+                }
+                Message::Broken { id, detail } => self.answer(&id, Err(ReplyError::Malformed { detail })),
+                Message::Request { id, method, .. } => self.serve(id, &method),
+                Message::Notification { method, params } => self.notified(&method, params),
+                Message::Noise(text) => self.log.stray(text),
+            }
+        }
+    }
+
+    /// Fails a request from the transport's side: its exchange broke, or could not begin.
+    pub(super) fn fail(&self, id: &RequestId, error: ReplyError) {
+        self.answer(id, Err(error));
+    }
+
+    /// Ends the connection: every waiting request fails with this reason. The first reason stays.
+    pub(super) fn end(&self, reason: &str) {
+        self.end_as(StartErrorKind::Transient, reason);
+    }
+
+    /// Ends the connection, saying what that means for a start that was under way.
+    pub(super) fn end_as(&self, kind: StartErrorKind, reason: &str) {
+        let failed: Vec<Pending> = {
+            let mut inner = self.lock();
+            if inner.end.is_some() {
+                return;
+            }
+            inner.end = Some((kind, reason.to_owned()));
+            inner.pending.drain().map(|(_, pending)| pending).collect()
+        };
+        for pending in failed {
+            if let Kind::Raw(raw) = pending.kind {
+                raw.settle(Err(ReplyError::Lost { reason: reason.to_owned() }));
+            }
+        }
+        self.inbox_ready.notify_one();
+        self.ended.notify_waiters();
+    }
+
+    /// Resolves with the reason when the connection has ended.
+    pub(super) async fn ended(&self) -> String {
+        loop {
+            let notified = self.ended.notified();
+            if let Some((_, reason)) = self.lock().end.clone() {
+                return reason;
+            }
+            notified.await;
+        }
+    }
+
+    /// Why the connection ended, if it has.
+    pub(super) fn end_reason(&self) -> Option<String> {
+        self.lock().end.as_ref().map(|(_, reason)| reason.clone())
+    }
+
+    /// What the end means for a start that was under way.
+    pub(super) fn end_kind(&self) -> StartErrorKind {
+        self.lock().end.as_ref().map_or(StartErrorKind::Transient, |(kind, _)| *kind)
+    }
+
+    /// Resolves when the server has said that its tools changed; many such notices in a row count once.
+    pub(super) async fn list_changed(&self) {
+        self.list_changed.notified().await;
+    }
+
+    /// The protocol version the server named when it was initialized.
+    pub(super) fn protocol(&self) -> Option<String> {
+        self.lock().protocol.clone()
+    }
+
+    /// Gives up a raw request: its reply is no longer wanted, and the server is told so.
+    pub(super) fn abandon(&self, id: &RequestId, raw: &RawRequest, reason: &str) {
+        raw.0.abandoned.store(true, Ordering::Relaxed);
+        let mut inner = self.lock();
+        if inner.pending.remove(id).is_none() {
+            return;
+        }
+        inner.forget(id, "cancelled");
+        drop(inner);
+        self.inbox_ready.notify_one();
+        let text = serde_json::json!({
+            "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id, "reason": reason },
+        });
+        // A full queue means that the server does not read: it would not hear of the cancellation anyway.
+        drop(self.push(Frame {
+            text: text.to_string(),
+            request: None,
+            method: Some("notifications/cancelled".into()),
+        }));
+    }
+
+    /// Turns a message of rmcp's into a frame, in the queue when this returns.
+    fn outgoing(&self, message: TxJsonRpcMessage<RoleClient>) -> Result<(), ReplyError> {
+        let unsent = |error: serde_json::Error| ReplyError::Unsent { reason: error.to_string() };
+        let JsonRpcMessage::Request(mut envelope) = message else {
+            let method = match &message {
+                JsonRpcMessage::Notification(_) => Some("notification".to_owned()),
+                _ => None,
+            };
+            let text = serde_json::to_string(&message).map_err(unsent)?;
+            return self.push(Frame { text, request: None, method });
+        };
+        let id = envelope.id.clone();
+        let token = envelope.request.get_meta().get_progress_token().map(|token| token.0);
+        let method = envelope.request.method().to_owned();
+        let raw = envelope.request.extensions().get::<RawRequest>().cloned();
+        let (kind, text) = match raw {
+            Some(raw) => {
+                let meta = serde_json::to_string(envelope.request.get_meta()).map_err(unsent)?;
+                let params = &raw.0.params;
+                let comma = if params.is_empty() { "" } else { "," };
+                let number = serde_json::to_string(&id).map_err(unsent)?;
+                let name = serde_json::to_string(&method).map_err(unsent)?;
+                let text = format!(
+                    r#"{{"jsonrpc":"2.0","id":{number},"method":{name},"params":{{"_meta":{meta}{comma}{params}}}}}"#
+                );
+                (Kind::Raw(raw), text)
+            }
+            None => {
+                let kind = match method.as_str() {
+                    "initialize" => Kind::Initialize,
+                    "server/discover" => Kind::Discover,
+                    _ => Kind::Other,
+                };
+                (kind, serde_json::to_string(&JsonRpcMessage::<_, (), ()>::Request(envelope)).map_err(unsent)?)
+            }
+        };
+        {
+            let mut inner = self.lock();
+            if let Some((_, reason)) = &inner.end {
+                return Err(ReplyError::Lost { reason: reason.clone() });
+            }
+            if let Kind::Raw(raw) = &kind
+                && raw.0.abandoned.load(Ordering::Relaxed)
+            {
+                return Err(ReplyError::Unsent { reason: "cancelled".into() });
+            }
+            inner.sent += 1;
+            let number = inner.sent;
+            inner.pending.insert(id.clone(), Pending { number, token, kind });
+        }
+        self.push(Frame { text, request: Some(id.clone()), method: Some(method) }).inspect_err(|error| {
+            if let Some(Pending { kind: Kind::Raw(raw), .. }) = self.lock().pending.remove(&id) {
+                raw.settle(Err(error.clone()));
+            }
+        })
+    }
+
+    fn push(&self, frame: Frame) -> Result<(), ReplyError> {
+        let bytes = frame.text.len();
+        let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        // One frame of any size may always wait, so that the byte limit never forbids a request for good.
+        let full = queued > 0 && queued + bytes > QUEUED_BYTES;
+        if full || self.queue.try_send(frame).is_err() {
+            self.written(bytes);
+            return Err(ReplyError::Unsent { reason: "the server does not read its input".into() });
+        }
+        Ok(())
+    }
+
+    fn answer(&self, id: &RequestId, reply: Reply) {
+        let mut inner = self.lock();
+        // An answer to nobody is a late or second one and harms nobody.
+        let Some(pending) = inner.pending.remove(id) else { return };
+        inner.resolve(id.clone(), pending, reply);
+        drop(inner);
+        self.inbox_ready.notify_one();
+    }
+
+    /// An error that names no request is taken for the answer to the one that has waited longest.
+    fn answer_oldest(&self, reply: Reply) {
+        let oldest = {
+            let inner = self.lock();
+            inner.pending.iter().min_by_key(|(_, pending)| pending.number).map(|(id, _)| id.clone())
+        };
+        if let Some(id) = oldest {
+            self.answer(&id, reply);
+        }
+    }
+
+    /// Answers a request of the server at once: nothing it can ask for needs a person.
+    fn serve(&self, id: &RawValue, method: &str) {
+        let outcome = match method {
+            "ping" => r#""result":{}"#.to_owned(),
+            "roots/list" => format!(r#""result":{}"#, self.roots),
+            "elicitation/create" => r#""result":{"action":"decline"}"#.to_owned(),
+            _ => {
+                let error = serde_json::json!({ "code": -32601, "message": format!("{method} is not supported") });
+                format!(r#""error":{error}"#)
+            }
+        };
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id.get());
+        if self.push(Frame { text, request: None, method: None }).is_err() {
+            self.log.warn_once("does not read the answers to its own requests");
+        }
+    }
+
+    fn notified(&self, method: &str, params: Option<&RawValue>) {
+        match method {
+            "notifications/tools/list_changed" => self.list_changed.notify_one(),
+            "notifications/progress" => {
+                #[derive(serde::Deserialize)]
+                struct Progress {
+                    #[serde(rename = "progressToken")]
+                    token: NumberOrString,
+                }
+                let Some(Ok(Progress { token })) = params.map(|params| serde_json::from_str(params.get())) else {
+                    return;
+                };
+                let inner = self.lock();
+                let mut waiting = inner.pending.values();
+                if let Some(Pending { kind: Kind::Raw(raw), .. }) =
+                    waiting.find(|pending| pending.token.as_ref() == Some(&token))
+                {
+                    raw.0.progress.notify_one();
+                }
+            }
+            // Log messages, resource and prompt changes, and whatever else: nothing here depends on them.
+            _ => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Settles a request, and gives rmcp an answer of the type it expects.
+    fn resolve(&mut self, id: RequestId, pending: Pending, reply: Reply) {
+        let for_rmcp = match (pending.kind, reply) {
+            (Kind::Raw(raw), reply) => {
+                raw.settle(reply);
+                Ok(ServerResult::EmptyResult(EmptyResult {}))
+            }
+            (_, Err(error)) => Err(error_data(&error)),
+            (Kind::Initialize, Ok(raw)) => initialize_result(&raw).map(|(result, version)| {
+                self.protocol = Some(version);
+                ServerResult::InitializeResult(result)
+            }),
+            (Kind::Discover, Ok(raw)) => serde_json::from_str::<DiscoverResult>(raw.get())
+                .map(|result| {
+                    self.protocol = Some(ProtocolVersion::LATEST.to_string());
+                    ServerResult::DiscoverResult(result)
+                })
+                .map_err(|error| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, error.to_string(), None)),
+            (Kind::Other, Ok(_)) => Ok(ServerResult::EmptyResult(EmptyResult {})),
+        };
+        self.inbox.push_back(match for_rmcp {
+            Ok(result) => JsonRpcMessage::response(result, id),
+            Err(error) => JsonRpcMessage::error(error, Some(id)),
+        });
+    }
+
+    /// Lets rmcp forget a request that nobody waits for.
+    fn forget(&mut self, id: &RequestId, why: &'static str) {
+        let error = ErrorData::new(ErrorCode::INTERNAL_ERROR, why, None);
+        self.inbox.push_back(JsonRpcMessage::error(error, Some(id.clone())));
+    }
+}
+
+fn error_data(error: &ReplyError) -> ErrorData {
+    match error {
+        ReplyError::Rpc { code, message } => {
+            ErrorData::new(ErrorCode(i32::try_from(*code).unwrap_or(-32603)), message.clone(), None)
+        }
+        other => ErrorData::new(ErrorCode::INTERNAL_ERROR, other.to_string(), None),
+    }
+}
+
+/// Reads an `initialize` result, filling what the server left out. Returns it with the version the server wrote.
+fn initialize_result(raw: &RawValue) -> Result<(InitializeResult, String), ErrorData> {
+    let malformed = |text: String| ErrorData::new(ErrorCode::INTERNAL_ERROR, text, None);
+    let mut value: Value = serde_json::from_str(raw.get()).map_err(|error| malformed(error.to_string()))?;
+    let Some(object) = value.as_object_mut() else {
+        return Err(malformed("the answer to initialize is not an object".into()));
+    };
+    let version = object.get("protocolVersion").and_then(Value::as_str).unwrap_or("2024-11-05").to_owned();
+    let known = ProtocolVersion::KNOWN_VERSIONS.iter().any(|known| known.as_str() == version && known.has_initialize());
+    // An unknown version is tried as the newest that has this handshake; so is a later one that a server only echoes.
+    let spoken = if known { version.as_str() } else { ProtocolVersion::LATEST_WITH_INITIALIZE.as_str() };
+    let patched = serde_json::json!({
+        "protocolVersion": spoken,
+        "capabilities": {},
+        "serverInfo": { "name": "unknown", "version": "unknown" },
+    });
+    let result = serde_json::from_value(patched).map_err(|error| malformed(error.to_string()))?;
+    Ok((result, version))
+}
