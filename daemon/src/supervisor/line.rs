@@ -46,6 +46,11 @@ impl Line {
         Self { server, peer, wire, slots: Arc::new(Semaphore::new(max_calls)), max_calls }
     }
 
+    /// The same connection with another limit, for new calls.
+    pub(super) fn with_max_calls(&self, max_calls: usize) -> Self {
+        Self::new(self.server.clone(), self.peer.clone(), Arc::clone(&self.wire), max_calls)
+    }
+
     /// Calls a tool. Dropping the future, like a timeout, tells the server to stop.
     pub(super) async fn call(&self, call: &ServerCall) -> Result<CallResult, CallFailure> {
         // The clock of the call starts with its slot; the wait for one has the same limit.

@@ -3,11 +3,214 @@
 //! [`Supervisor`] is the handle, [`SupervisorTask`] the one task that owns every server's own task. Calls do not pass
 //! through either: they go straight to the connection of their server. News (catalog, status) goes up through `watch`.
 //! This module alone knows rmcp's client side; it must never know programs, policies or HTTP routes.
+//!
+//! Inside, `state` decides and `server` acts; `link` is the boundary to the transports, `wire` the JSON-RPC that all
+//! of them share, and `line` a connection that takes calls.
 
 mod call;
 mod catalog;
+mod framing;
+mod handshake;
+mod line;
+mod link;
+mod log;
+mod owner;
+mod process;
+mod redact;
+mod server;
+mod state;
+mod stdio;
+mod wire;
 
+use std::{path::PathBuf, sync::Arc};
+
+use ptc_protocol::{
+    api::{ReloadReport, ServerState, ServerStatus},
+    names::{ServerName, SessionId},
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use self::{
+    owner::{Directory, Request},
+    server::Face,
+};
 pub use self::{
     call::{CallFailure, CallResult, ServerCall},
     catalog::{Catalog, ServerEntry, Tool},
+    log::log_path,
+    owner::SupervisorTask,
 };
+use crate::{
+    config::settings::{Scope, Settings},
+    guardian::Guardian,
+};
+
+/// Requests that may wait for the owner; more wait in their callers, all of which may.
+const REQUESTS: usize = 32;
+
+/// Handle to the servers; clones share it.
+#[derive(Debug, Clone)]
+pub struct Supervisor {
+    requests: mpsc::Sender<Request>,
+    directory: watch::Receiver<Arc<Directory>>,
+    catalog: watch::Receiver<Arc<Catalog>>,
+    status: watch::Receiver<Arc<Vec<ServerStatus>>>,
+}
+
+/// No server of this name is configured.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no server `{server}` is configured")]
+pub struct UnknownServer {
+    /// The name that was asked for.
+    pub server: ServerName,
+}
+
+impl Supervisor {
+    /// Makes the handle and the task that does the work; nothing starts before [`SupervisorTask::run`] is polled.
+    /// What servers write to stderr goes to [`log_path`] in `log_dir`.
+    #[must_use]
+    pub fn start(settings: &Settings, guardian: Guardian, log_dir: PathBuf) -> (Self, SupervisorTask) {
+        // Full: the caller waits. Every request is answered within one turn of the owner's loop.
+        let (requests, received) = mpsc::channel(REQUESTS);
+        let (task, directory, catalog, status) = SupervisorTask::new(settings.clone(), guardian, log_dir, received);
+        (Self { requests, directory, catalog, status }, task)
+    }
+
+    /// The catalog: its present value, and news of every change.
+    #[must_use]
+    pub fn catalog(&self) -> watch::Receiver<Arc<Catalog>> {
+        self.catalog.clone()
+    }
+
+    /// The status of every server, in config order.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Arc<Vec<ServerStatus>>> {
+        self.status.clone()
+    }
+
+    /// Calls a tool. Dropping the future tells the server to stop working on it.
+    ///
+    /// # Errors
+    /// Everything but an answer with a result; see [`CallFailure`]. A server that is not ready fails at once.
+    pub async fn call(&self, call: ServerCall) -> Result<CallResult, CallFailure> {
+        let face = self.face(&call).await?;
+        let line = face.line.borrow().clone();
+        let Some(line) = line else { return Err(unavailable(&face)) };
+        let tally = Tally { face: &face, ok: None };
+        let result = line.call(&call).await;
+        tally.end(result.is_ok());
+        result.map_err(|failure| match failure {
+            CallFailure::Rpc { code, message } => CallFailure::Rpc { code, message: face.clean(&message) },
+            other => other,
+        })
+    }
+
+    /// Makes these settings the ones in force: what changed is started, restarted or stopped, and nothing else is
+    /// touched. Returns when that has begun.
+    pub async fn apply(&self, settings: Arc<Settings>) -> ReloadReport {
+        self.ask(|reply| Request::Apply { settings, reply }).await.unwrap_or_default()
+    }
+
+    /// Starts a server anew, at once; running calls get a moment to finish.
+    ///
+    /// # Errors
+    /// No such server is configured.
+    pub async fn restart(&self, server: &ServerName) -> Result<(), UnknownServer> {
+        let known = self.ask(|reply| Request::Restart { server: server.clone(), reply }).await;
+        if known == Some(true) { Ok(()) } else { Err(UnknownServer { server: server.clone() }) }
+    }
+
+    /// Stops the instances that belong to a session.
+    pub async fn session_ended(&self, session: &SessionId) {
+        drop(self.requests.send(Request::SessionEnded { session: session.clone() }).await);
+    }
+
+    /// Stops all servers at the same time and ends the task; takes at most six seconds.
+    pub async fn shutdown(&self) {
+        self.ask(|reply| Request::Shutdown { reply }).await.unwrap_or_default();
+    }
+
+    /// None when the owner is gone, as after a shutdown.
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(request(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// The instance that takes the call, started if it is the first call of its session.
+    async fn face(&self, call: &ServerCall) -> Result<Arc<Face>, CallFailure> {
+        let server = &call.tool.server;
+        let unknown = || CallFailure::Unavailable {
+            server: server.clone(),
+            reason: "it is no longer in the configuration".into(),
+        };
+        let shared = self.directory.borrow().face(server, None).ok_or_else(unknown)?;
+        let Some(session) = call.session.as_ref().filter(|_| shared.scope() == Scope::Session) else {
+            return Ok(shared);
+        };
+        let known = self.directory.borrow().face(server, Some(session));
+        let own = match known {
+            Some(face) => face,
+            None => self
+                .ask(|reply| Request::Ensure { server: server.clone(), session: session.clone(), reply })
+                .await
+                .flatten()
+                .ok_or_else(unknown)?,
+        };
+        let mut line = own.line.subscribe();
+        // A first start may take its time; the caller's own deadline stands over it.
+        let ready = async {
+            loop {
+                if line.borrow_and_update().is_some() || own.is_down() {
+                    return;
+                }
+                let turn = tokio::time::timeout(std::time::Duration::from_millis(100), line.changed()).await;
+                if matches!(turn, Ok(Err(_))) {
+                    return;
+                }
+            }
+        };
+        drop(tokio::time::timeout(call.timeout, ready).await);
+        Ok(own)
+    }
+}
+
+fn unavailable(face: &Face) -> CallFailure {
+    let reason = face.trouble().unwrap_or_else(|| "it has just gone".into());
+    CallFailure::Unavailable { server: face.name.clone(), reason }
+}
+
+/// Counts a call once, also when its future is dropped.
+struct Tally<'a> {
+    face: &'a Face,
+    /// None for a call that was given up.
+    ok: Option<bool>,
+}
+
+impl Tally<'_> {
+    fn end(mut self, ok: bool) {
+        self.ok = Some(ok);
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        self.face.called(self.ok);
+    }
+}
+
+/// Whether a server in this state will not be ready without a new try.
+const fn is_down(state: ServerState) -> bool {
+    match state {
+        ServerState::Starting | ServerState::Ready => false,
+        ServerState::Stopping
+        | ServerState::Backoff
+        | ServerState::Failed
+        | ServerState::Stopped
+        | ServerState::Disabled
+        | ServerState::NeedsSignIn => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

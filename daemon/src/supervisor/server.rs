@@ -17,7 +17,7 @@ use ptc_protocol::{
     names::ServerName,
 };
 use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::Instant,
 };
 
@@ -72,7 +72,9 @@ pub(super) enum Command {
     /// Start anew with the present settings.
     Restart,
     /// Stop; the task ends when everything is gone. Running calls are cut off unless `grace`.
-    Stop { grace: bool, done: Option<oneshot::Sender<()>> },
+    Stop { grace: bool },
+    /// Take so many calls at once from now on.
+    Tune(usize),
 }
 
 /// What all servers share.
@@ -116,6 +118,7 @@ struct Report {
     starts: u64,
     protocol: Option<String>,
     listing: Option<Arc<Listing>>,
+    last_call: Instant,
 }
 
 impl Face {
@@ -128,7 +131,7 @@ impl Face {
             report: Mutex::new(Report {
                 transport: settings.transport.kind(),
                 scope: settings.scope,
-                state: ServerState::Stopped,
+                state: if settings.enabled { ServerState::Starting } else { ServerState::Disabled },
                 since: Timestamp::now(),
                 pid: None,
                 last_ok: None,
@@ -137,21 +140,47 @@ impl Face {
                 starts: 0,
                 protocol: None,
                 listing: None,
+                last_call: Instant::now(),
             }),
             log: ServerLog::new(&surroundings.log_dir, &settings.name, Redactor::of(settings)),
             changed: Arc::clone(&surroundings.changed),
         }
     }
 
-    /// Records the end of a call.
-    pub(super) fn called(&self, ok: bool) {
+    /// Records the end of a call; none means that it was given up.
+    pub(super) fn called(&self, ok: Option<bool>) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if ok {
-            self.report().last_ok = Some(Timestamp::now());
-        } else {
+        if ok == Some(false) {
             self.failed_calls.fetch_add(1, Ordering::Relaxed);
         }
+        {
+            let mut report = self.report();
+            report.last_call = Instant::now();
+            if ok == Some(true) {
+                report.last_ok = Some(Timestamp::now());
+            }
+        }
         self.changed.notify_one();
+    }
+
+    /// Whether sessions share the server.
+    pub(super) fn scope(&self) -> Scope {
+        self.report().scope
+    }
+
+    /// Time since the last call, or since it was made.
+    pub(super) fn idle_for(&self) -> Duration {
+        self.report().last_call.elapsed()
+    }
+
+    /// Whether it will not be ready without a new try.
+    pub(super) fn is_down(&self) -> bool {
+        super::is_down(self.report().state)
+    }
+
+    /// The text without the server's secrets.
+    pub(super) fn clean(&self, text: &str) -> String {
+        self.log.clean(text)
     }
 
     /// The state, and the tools while it is ready.
@@ -248,7 +277,6 @@ pub(super) struct Server {
     /// Timeouts of the start in a row.
     timeouts: u32,
     drain: bool,
-    done: Vec<oneshot::Sender<()>>,
     leaving: bool,
 }
 
@@ -285,7 +313,6 @@ impl Server {
             busy: Busy::No,
             timeouts: 0,
             drain: false,
-            done: Vec::new(),
             leaving: false,
         };
         (server, face, sender)
@@ -307,9 +334,6 @@ impl Server {
                 Ok(()) = wakes.changed() => News::Happened(Event::Woke),
             };
             self.take(news);
-        }
-        for done in self.done.drain(..) {
-            drop(done.send(()));
         }
     }
 
@@ -333,11 +357,17 @@ impl Server {
                     self.happened(Event::Start);
                 }
             }
-            News::Command(Some(Command::Stop { grace, done })) => {
+            News::Command(Some(Command::Stop { grace })) => {
                 self.drain = grace;
                 self.leaving = true;
-                self.done.extend(done);
                 self.happened(Event::Stop);
+            }
+            News::Command(Some(Command::Tune(max_calls))) => {
+                self.settings.max_concurrent_calls = max_calls;
+                if let Busy::Up(up) = &mut self.busy {
+                    up.line = Arc::new(up.line.with_max_calls(max_calls));
+                    self.face.line.send_replace(Some(Arc::clone(&up.line)));
+                }
             }
             News::Command(None) => {
                 self.drain = false;

@@ -195,7 +195,9 @@ async fn read(mut stdout: ChildStdout, wire: Arc<Wire>, log: ServerLog, ended: o
     }
     // Without an end of line it may be a message all the same.
     wire.incoming(&frames.finish(), None);
-    drop(ended.send(()));
+    if ended.send(()).is_err() {
+        tracing::debug!("output ended after its process");
+    }
 }
 
 async fn read_stderr(mut stderr: ChildStderr, log: ServerLog) {

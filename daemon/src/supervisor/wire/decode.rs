@@ -24,7 +24,7 @@ pub(super) enum Message<'a> {
     /// An answer; the id is none when it was null, absent or of a wrong type.
     Response { id: Option<RequestId>, result: Result<&'a RawValue, RpcError> },
     /// A request of the server, with its id as it wrote it.
-    Request { id: &'a RawValue, method: Cow<'a, str>, params: Option<&'a RawValue> },
+    Request { id: &'a RawValue, method: Cow<'a, str> },
     /// A notification of the server.
     Notification { method: Cow<'a, str>, params: Option<&'a RawValue> },
     /// JSON that begins like an answer and cannot be read.
@@ -96,7 +96,7 @@ fn message(value: &str) -> Message<'_> {
     let id = envelope.id.filter(|id| id.get() != "null");
     match envelope {
         Envelope { method: Some(method), params, .. } => match id {
-            Some(id) => Message::Request { id, method, params },
+            Some(id) => Message::Request { id, method },
             None => Message::Notification { method, params },
         },
         // Both members present: servers that fill the unused one with null mean the other.
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn requests_of_the_server_keep_their_id_verbatim() {
         match one(r#"{"jsonrpc":"2.0","id":"p1","method":"ping"}"#) {
-            Message::Request { id, method, params: None } => assert_eq!((id.get(), &*method), ("\"p1\"", "ping")),
+            Message::Request { id, method } => assert_eq!((id.get(), &*method), ("\"p1\"", "ping")),
             other => panic!("{other:?}"),
         }
         assert!(matches!(one(r#"{"id":null,"method":"n"}"#), Message::Notification { .. }));

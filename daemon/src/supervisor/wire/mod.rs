@@ -201,7 +201,7 @@ impl Wire {
                     }
                 }
                 Message::Broken { id, detail } => self.answer(&id, Err(ReplyError::Malformed { detail })),
-                Message::Request { id, method, .. } => self.serve(id, &method),
+                Message::Request { id, method } => self.serve(id, &method),
                 Message::Notification { method, params } => self.notified(&method, params),
                 Message::Noise(text) => self.log.stray(text),
             }
@@ -292,7 +292,7 @@ impl Wire {
     /// Turns a message of rmcp's into a frame, in the queue when this returns.
     fn outgoing(&self, message: TxJsonRpcMessage<RoleClient>) -> Result<(), ReplyError> {
         let unsent = |error: serde_json::Error| ReplyError::Unsent { reason: error.to_string() };
-        let JsonRpcMessage::Request(mut envelope) = message else {
+        let JsonRpcMessage::Request(envelope) = message else {
             let method = match &message {
                 JsonRpcMessage::Notification(_) => Some("notification".to_owned()),
                 _ => None,
