@@ -27,7 +27,12 @@ struct Overflow {
 impl LineFrames {
     /// Takes in a piece of the stream up to the next end of a line: the line and the rest of the piece, or none when
     /// the piece is used up.
-    pub(super) fn next<'p>(&mut self, mut piece: &'p [u8], wire: &Wire, log: &ServerLog) -> Option<(Vec<u8>, &'p [u8])> {
+    pub(super) fn next<'p>(
+        &mut self,
+        mut piece: &'p [u8],
+        wire: &Wire,
+        log: &ServerLog,
+    ) -> Option<(Vec<u8>, &'p [u8])> {
         while !piece.is_empty() {
             let end = piece.iter().position(|&byte| byte == b'\n');
             let (head, tail) = match end {

@@ -5,9 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use rmcp::{
     RoleClient,
     model::{ClientCapabilities, ClientConfig, ErrorCode, Implementation, ProtocolVersion},
-    service::{
-        ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, RunningService,
-    },
+    service::{ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, RunningService},
 };
 use tokio::time::Instant;
 
@@ -67,8 +65,9 @@ pub(super) async fn shake(
 ) -> Result<Handshake, StartError> {
     let deadline = Instant::now() + limit;
     let late = |what: &str| StartError::new(StartErrorKind::TooSlow, format!("did not {what} within {limit:?}"));
-    let config = ClientConfig::new(ClientCapabilities::default(), Implementation::new("ptc", env!("CARGO_PKG_VERSION")))
-        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
+    let config =
+        ClientConfig::new(ClientCapabilities::default(), Implementation::new("ptc", env!("CARGO_PKG_VERSION")))
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
     let mode = match settings.protocol {
         Protocol::Initialize => ClientLifecycleMode::Initialize,
         Protocol::Auto => ClientLifecycleMode::Auto {
@@ -90,7 +89,8 @@ pub(super) async fn shake(
         // Bad data from a server that lives is no reason to start it again.
         Err(RequestError::Reply(error)) => {
             let mut listing = Listing::default();
-            let unknown = matches!(error, ReplyError::Rpc { code, .. } if code == i64::from(ErrorCode::METHOD_NOT_FOUND.0));
+            let unknown =
+                matches!(error, ReplyError::Rpc { code, .. } if code == i64::from(ErrorCode::METHOD_NOT_FOUND.0));
             if unknown {
                 listing.warn("offers no tools".into());
             } else {
@@ -131,7 +131,8 @@ pub(super) async fn list_tools(line: &Line, limit: Duration) -> Result<Listing, 
             Ok(raw) => raw,
             Err(error) if number == 1 => return Err(error),
             Err(error) => {
-                listing.warn(format!("page {number} of its tools is missing: {}", cut(&error.to_string(), REASON_BYTES)));
+                listing
+                    .warn(format!("page {number} of its tools is missing: {}", cut(&error.to_string(), REASON_BYTES)));
                 break;
             }
         };

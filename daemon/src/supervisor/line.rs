@@ -119,9 +119,9 @@ impl Line {
     pub(super) async fn alive(&self, limit: Duration) -> bool {
         match self.request("ping", String::new(), limit, limit).await {
             Ok(_) => true,
-            Err(RequestError::Timeout { .. } | RequestError::Reply(ReplyError::Lost { .. } | ReplyError::Unsent { .. })) => {
-                false
-            }
+            Err(
+                RequestError::Timeout { .. } | RequestError::Reply(ReplyError::Lost { .. } | ReplyError::Unsent { .. }),
+            ) => false,
             Err(RequestError::Reply(
                 ReplyError::Rpc { .. } | ReplyError::TooLarge { .. } | ReplyError::Malformed { .. },
             )) => true,
@@ -138,10 +138,9 @@ impl Line {
         match error {
             RequestError::Timeout { after } => CallFailure::Timeout { after },
             RequestError::Reply(ReplyError::Rpc { code, message }) => CallFailure::Rpc { code, message },
-            RequestError::Reply(ReplyError::TooLarge { bytes }) => CallFailure::TooLarge {
-                bytes,
-                limit: call.max_result_bytes.min(MAX_MESSAGE_BYTES) as u64,
-            },
+            RequestError::Reply(ReplyError::TooLarge { bytes }) => {
+                CallFailure::TooLarge { bytes, limit: call.max_result_bytes.min(MAX_MESSAGE_BYTES) as u64 }
+            }
             RequestError::Reply(ReplyError::Malformed { detail }) => CallFailure::Malformed { detail },
             RequestError::Reply(ReplyError::Unsent { reason }) => {
                 CallFailure::Unavailable { server: self.server.clone(), reason }

@@ -30,15 +30,15 @@ use ptc_protocol::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::{
-    owner::{Directory, Request},
-    server::Face,
-};
 pub use self::{
     call::{CallFailure, CallResult, ServerCall},
     catalog::{Catalog, ServerEntry, Tool},
     log::log_path,
     owner::SupervisorTask,
+};
+use self::{
+    owner::{Directory, Request},
+    server::Face,
 };
 use crate::{
     config::settings::{Scope, Settings},

@@ -53,9 +53,7 @@ impl Process {
 
     /// Stops the group; its stdin has been closed. Returns when it is gone, or nothing more can be done.
     pub(super) async fn stop(&mut self) {
-        for (grace, signal) in
-            [(AFTER_EOF, Some(Signal::TERM)), (AFTER_TERM, Some(Signal::KILL)), (AFTER_KILL, None)]
-        {
+        for (grace, signal) in [(AFTER_EOF, Some(Signal::TERM)), (AFTER_TERM, Some(Signal::KILL)), (AFTER_KILL, None)] {
             let mut exit = self.exit.clone();
             let ended = tokio::time::timeout(grace, exit.wait_for(Option::is_some)).await;
             // A closed channel means that the reaper is gone; then only the signals are left.

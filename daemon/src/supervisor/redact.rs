@@ -12,8 +12,20 @@ const SHORTEST: usize = 4;
 
 /// Words that stand in many environments and are nobody's secret.
 const PLAIN: [&str; 14] = [
-    "true", "false", "none", "null", "info", "debug", "warn", "warning", "error", "trace", "production", "development",
-    "test", "utf-8",
+    "true",
+    "false",
+    "none",
+    "null",
+    "info",
+    "debug",
+    "warn",
+    "warning",
+    "error",
+    "trace",
+    "production",
+    "development",
+    "test",
+    "utf-8",
 ];
 
 /// Replaces the secret values of one server; clones share them.

@@ -247,7 +247,11 @@ enum Busy {
     /// Waits for its turn to start.
     Queued(Work<Option<OwnedSemaphorePermit>>),
     /// Connects. The link is with the task, so that it can be closed whatever becomes of the handshake.
-    Shaking { link: Link, work: Work<Result<Handshake, StartError>>, permit: Option<(OwnedSemaphorePermit, Instant)> },
+    Shaking {
+        link: Link,
+        work: Work<Result<Handshake, StartError>>,
+        permit: Option<(OwnedSemaphorePermit, Instant)>,
+    },
     Up(Box<Up>),
     Closing(Work<()>),
 }
@@ -495,12 +499,9 @@ impl Server {
                 self.face.report().pid = pid;
                 let limit = self.settings.startup_timeout.saturating_mul(1 << self.timeouts.min(PATIENCE_DOUBLINGS));
                 let work: Work<_> = match link.transport.take() {
-                    Some(transport) => Box::pin(handshake::shake(
-                        self.settings.clone(),
-                        transport,
-                        Arc::clone(&link.wire),
-                        limit,
-                    )),
+                    Some(transport) => {
+                        Box::pin(handshake::shake(self.settings.clone(), transport, Arc::clone(&link.wire), limit))
+                    }
                     None => Box::pin(std::future::ready(Err(StartError::new(
                         StartErrorKind::Transient,
                         "the transport is in use",

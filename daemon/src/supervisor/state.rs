@@ -153,9 +153,7 @@ impl State {
             (Phase::Starting, Event::StartFailed(retry)) => {
                 to(Phase::Stopping { then: Then::Retry(retry) }, Action::Close)
             }
-            (Phase::Starting, Event::Lost) => {
-                to(Phase::Stopping { then: Then::Retry(Retry::Soon) }, Action::Close)
-            }
+            (Phase::Starting, Event::Lost) => to(Phase::Stopping { then: Then::Retry(Retry::Soon) }, Action::Close),
             (Phase::Ready { since }, Event::Lost) => {
                 let failures = if now.saturating_sub(since) >= HEALTHY { 0 } else { self.failures };
                 let phase = Phase::Stopping { then: Then::Retry(Retry::Soon) };

@@ -124,9 +124,8 @@ fn environment(
     configured: &BTreeMap<String, Secret>,
     own: impl Iterator<Item = (OsString, OsString)>,
 ) -> BTreeMap<OsString, OsString> {
-    let base = |name: &OsStr| {
-        name.to_str().is_some_and(|name| BASE_ENVIRONMENT.contains(&name) || name.starts_with("LC_"))
-    };
+    let base =
+        |name: &OsStr| name.to_str().is_some_and(|name| BASE_ENVIRONMENT.contains(&name) || name.starts_with("LC_"));
     let mut environment: BTreeMap<OsString, OsString> = own.filter(|(name, _)| base(name)).collect();
     environment.extend(configured.iter().map(|(name, value)| (name.into(), value.reveal().into())));
     environment.entry("PATH".into()).or_insert_with(|| "/usr/local/bin:/usr/bin:/bin".into());

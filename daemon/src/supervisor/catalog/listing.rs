@@ -34,8 +34,8 @@ impl<'a> Page<'a> {
     /// # Errors
     /// It holds no list of tools.
     pub(in crate::supervisor) fn read(raw: &'a RawValue) -> Result<Self, String> {
-        let members: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get())
-            .map_err(|_| "the answer to tools/list is not an object".to_owned())?;
+        let members: BTreeMap<String, &RawValue> =
+            serde_json::from_str(raw.get()).map_err(|_| "the answer to tools/list is not an object".to_owned())?;
         let tools = match members.get("tools").map(|tools| tools.get()) {
             None | Some("null") => return Err("the answer to tools/list has no `tools`".into()),
             Some(text) => serde_json::from_str(text).map_err(|_| "`tools` is not an array".to_owned())?,
@@ -130,8 +130,8 @@ impl Listing {
 }
 
 fn definition(raw: &RawValue, notes: &mut Vec<String>) -> Result<Definition, String> {
-    let members: BTreeMap<String, &RawValue> =
-        serde_json::from_str(raw.get()).map_err(|_| format!("hid a tool that is no object: `{}`", cut(raw.get(), 60)))?;
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get())
+        .map_err(|_| format!("hid a tool that is no object: `{}`", cut(raw.get(), 60)))?;
     let text_of = |key: &str| members.get(key).map(|value| serde_json::from_str::<String>(value.get()));
     let name = match text_of("name") {
         Some(Ok(name)) if name.trim().is_empty() => return Err("hid a tool without a name".into()),
@@ -243,7 +243,8 @@ mod tests {
 
     #[test]
     fn recursive_and_odd_schemas_stay_verbatim() {
-        let schema = r##"{"type":"object","$defs":{"n":{"properties":{"kids":{"items":{"$ref":"#/$defs/n"}}}}}, "x": 1.0e400}"##;
+        let schema =
+            r##"{"type":"object","$defs":{"n":{"properties":{"kids":{"items":{"$ref":"#/$defs/n"}}}}}, "x": 1.0e400}"##;
         let listing = listing(&[&format!(r#"{{"name":"tree","inputSchema":{schema},"outputSchema":{schema}}}"#)]);
         assert_eq!(listing.tools["tree"].input_schema.get(), schema);
         assert_eq!(listing.tools["tree"].output_schema.as_ref().unwrap().get(), schema);

@@ -47,7 +47,8 @@ pub(super) fn give<'a>(
         let usable = is_identifier_tail(plain) && !belongs_to_another(namespace, others, plain);
         for &tool in tools {
             // Of tools that differ only in `-` and `_`, the one that is spelled like the name has it.
-            if usable && (tools.len() == 1 || tool == plain)
+            if usable
+                && (tools.len() == 1 || tool == plain)
                 && let Some(name) = full_name(namespace, plain)
             {
                 taken.insert(plain.clone());

@@ -56,12 +56,10 @@ def listing(request):
     )
     .await;
     assert!(house.call("{}").await.is_ok());
-    let status = house.status("fake", |status| status.last_stderr.last().is_some_and(|line| line == "last words")).await;
+    let status =
+        house.status("fake", |status| status.last_stderr.last().is_some_and(|line| line == "last words")).await;
     assert!(status.last_stderr.len() <= 10);
-    assert_eq!(
-        status.warnings,
-        ["wrote 3 lines to stdout that are no MCP message, such as `✨ MyServer v2 ready`"]
-    );
+    assert_eq!(status.warnings, ["wrote 3 lines to stdout that are no MCP message, such as `✨ MyServer v2 ready`"]);
 }
 
 #[tokio::test]
@@ -89,10 +87,9 @@ def call(request):
 
 #[tokio::test]
 async fn bad_definitions_and_odd_names_are_reported_and_cost_only_themselves() {
-    let house = House::ready(
-        r#"TOOLS += [{"name": "b", "inputSchema": True}, {"inputSchema": {}}, {"name": "deploy:qa"}]"#,
-    )
-    .await;
+    let house =
+        House::ready(r#"TOOLS += [{"name": "b", "inputSchema": True}, {"inputSchema": {}}, {"name": "deploy:qa"}]"#)
+            .await;
     let catalog = house.catalog(|catalog| catalog.tools.len() == 3).await;
     assert_eq!(catalog.tools["mcp__fake__b"].input_schema.get(), r#"{"type":"object"}"#);
     let (name, tool) = catalog.tools.iter().find(|(_, tool)| tool.wire_name == "deploy:qa").unwrap();

@@ -61,7 +61,10 @@ async fn servers_that_cannot_start_say_what_is_wrong() {
         stdio("missing", "no-such-command", &[]),
         stdio("early", "sh", &["-c", "echo broken config >&2; exit 3"]),
         slow,
-        fake("refuses", "def initialize(request):\n    send({'id': request['id'], 'error': {'code': 5, 'message': 'no'}})"),
+        fake(
+            "refuses",
+            "def initialize(request):\n    send({'id': request['id'], 'error': {'code': 5, 'message': 'no'}})",
+        ),
     ]);
     let status = house.state("missing", ServerState::Failed).await;
     let error = status.last_error.unwrap();
@@ -77,16 +80,20 @@ async fn servers_that_cannot_start_say_what_is_wrong() {
 
 #[tokio::test]
 async fn versions_old_unknown_and_absent_are_spoken_with() {
-    let with_version = |name: &str, result: &str| {
-        fake(name, &format!("def initialize(request):\n    reply(request, {result})"))
-    };
+    let with_version =
+        |name: &str, result: &str| fake(name, &format!("def initialize(request):\n    reply(request, {result})"));
     let house = House::new(vec![
-        with_version("old", r#"{"protocolVersion": "2024-11-05", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}"#),
+        with_version(
+            "old",
+            r#"{"protocolVersion": "2024-11-05", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}"#,
+        ),
         with_version("new", r#"{"protocolVersion": "2099-01-01", "capabilities": {}, "serverInfo": {"name": 7}}"#),
         with_version("bare", "{}"),
         with_version("echo", r#"{"protocolVersion": "2026-07-28", "capabilities": []}"#),
     ]);
-    for (name, version) in [("old", "2024-11-05"), ("new", "2099-01-01"), ("bare", "2024-11-05"), ("echo", "2026-07-28")] {
+    for (name, version) in
+        [("old", "2024-11-05"), ("new", "2099-01-01"), ("bare", "2024-11-05"), ("echo", "2026-07-28")]
+    {
         let status = house.state(name, ServerState::Ready).await;
         assert_eq!(status.protocol.as_deref(), Some(version));
     }
@@ -136,7 +143,10 @@ async fn no_process_of_the_group_survives_a_stop_or_a_crash() {
 
 #[tokio::test]
 async fn a_server_that_ignores_every_request_to_stop_does_not_hold_up_the_others() {
-    let stubborn = fake("stubborn", "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef receive_nothing():\n    pass\nold_listing = listing\ndef listing(request):\n    old_listing(request)\n    while True:\n        time.sleep(3600)");
+    let stubborn = fake(
+        "stubborn",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef receive_nothing():\n    pass\nold_listing = listing\ndef listing(request):\n    old_listing(request)\n    while True:\n        time.sleep(3600)",
+    );
     let house = House::new(vec![stubborn.clone()]);
     let pid = i32::try_from(house.state("stubborn", ServerState::Ready).await.pid.unwrap()).unwrap();
     let begun = std::time::Instant::now();

@@ -246,12 +246,7 @@ mod tests {
     fn several_messages_may_share_a_line() {
         assert!(matches!(
             decode(r#"{"id":1,"result":1}{"method":"a"} [{"id":2,"result":2},7]"#)[..],
-            [
-                Message::Response { .. },
-                Message::Notification { .. },
-                Message::Response { .. },
-                Message::Noise("7")
-            ]
+            [Message::Response { .. }, Message::Notification { .. }, Message::Response { .. }, Message::Noise("7")]
         ));
     }
 
@@ -268,7 +263,8 @@ mod tests {
 
     #[test]
     fn all_else_is_noise() {
-        for text in ["[INFO] {\"level\":1}", "{\"level\":\"info\"}", "{oops", "[]", "42", "[INFO] handling tools/list"] {
+        for text in ["[INFO] {\"level\":1}", "{\"level\":\"info\"}", "{oops", "[]", "42", "[INFO] handling tools/list"]
+        {
             assert!(matches!(one(text), Message::Noise(_)), "{text}");
         }
         assert!(decode("\r\n").is_empty());

@@ -27,8 +27,8 @@ use rmcp::{
 use serde_json::{Value, value::RawValue};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-pub(super) use self::{scan::IdScan, transport::WireTransport};
 use self::decode::Message;
+pub(super) use self::{scan::IdScan, transport::WireTransport};
 use super::{link::StartErrorKind, log::ServerLog};
 
 /// Longest message kept, in bytes; over it the request fails and the rest of the message is discarded.
