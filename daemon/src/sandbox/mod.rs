@@ -10,6 +10,7 @@ mod error;
 mod interpreter;
 mod launcher;
 mod scratch;
+mod seccomp;
 mod sys;
 
 use std::{fmt, path::PathBuf, sync::Arc};
