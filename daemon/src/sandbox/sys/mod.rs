@@ -1,5 +1,8 @@
 //! The system calls that rustix and std do not offer in a safe form.
 
+#[cfg(target_os = "linux")]
+pub(super) mod linux;
+
 use std::{io, os::fd::RawFd};
 
 /// Gives every signal its default action and unblocks all, so that the interpreter starts as from a shell: Rust's
