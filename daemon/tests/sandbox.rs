@@ -1,7 +1,5 @@
 //! Children of the real launcher, one level after the other.
 
-#![expect(missing_docs, reason = "tests")]
-
 use std::{path::PathBuf, time::Duration};
 
 use ptcd::{
@@ -26,7 +24,8 @@ channel.write(repr(space.get('answer')).encode() + b'\n')
 fn plan(choice: SandboxChoice, home: &std::path::Path, limits: ChildLimits) -> SandboxPlan {
     SandboxPlan {
         choice,
-        python: None,
+        // As root, programs are nobody, who without a view of his own cannot reach an interpreter below /root.
+        python: (choice == SandboxChoice::Landlock).then(|| "/usr/bin/python3".into()),
         limits,
         scratch_root: home.join("scratch"),
         bootstrap: BOOTSTRAP,
@@ -131,6 +130,24 @@ async fn cpu_limit(choice: SandboxChoice) {
     streams.channel.write_all(b"while True: pass\n#end\n").await.unwrap();
     let exit = tokio::time::timeout(Duration::from_secs(60), child.wait()).await.unwrap();
     assert_eq!(exit, Exit::Limit(Limit::CpuTime));
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn linux_gives_four_descriptors_no_environment_and_an_end() {
+    child_basics(SandboxChoice::Linux).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn landlock_gives_four_descriptors_no_environment_and_an_end() {
+    child_basics(SandboxChoice::Landlock).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn linux_bounds_cpu_time() {
+    cpu_limit(SandboxChoice::Linux).await;
 }
 
 #[tokio::test]

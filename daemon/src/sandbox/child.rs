@@ -7,6 +7,7 @@ use std::{
         unix::{net::UnixStream as StdUnixStream, process::ExitStatusExt as _},
     },
     process::{ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,6 +20,7 @@ use tokio::{
 
 use super::{
     Exit, Level, Ready,
+    attest::Expected,
     control::{self, Order, Report},
     error::SandboxError,
     launcher::SUBCOMMAND,
@@ -50,7 +52,9 @@ pub struct Child {
     /// The interpreter's process.
     pub pid: i32,
     streams: Option<Streams>,
-    level: Level,
+    expected: Arc<Expected>,
+    /// Depth layers that could not be had.
+    missing: Vec<(String, String)>,
     process: Process,
     /// Process group of the launcher and the child.
     group: i32,
@@ -64,10 +68,14 @@ pub struct Child {
 
 impl Child {
     /// Starts a launcher and waits until the interpreter is being executed.
-    pub(super) async fn start(ready: &Ready) -> Result<Self, SandboxError> {
+    pub(super) async fn start(ready: &Ready, text: &str) -> Result<Self, SandboxError> {
         let failed = |reason: String| SandboxError::Launcher { launcher: ready.plan.launcher.clone(), reason };
         let plain = |error: io::Error| failed(error.to_string());
-        let scratch = Some(ready.scratch.directory()?);
+        let scratch = match ready.level {
+            // Its scratch directory is in memory and goes with its namespaces.
+            Level::Linux => None,
+            Level::Landlock | Level::Seatbelt | Level::None => Some(ready.scratch.directory()?),
+        };
 
         let (control, theirs_control) = StdUnixStream::pair().map_err(plain)?;
         let (channel, theirs_channel) = StdUnixStream::pair().map_err(plain)?;
@@ -76,9 +84,11 @@ impl Child {
         let order = Order {
             level: ready.level,
             image: ready.interpreter.image.clone(),
-            arguments: ["-I", "-S", "-B", "-c", ready.plan.bootstrap].map(str::to_owned).to_vec(),
+            arguments: ["-I", "-S", "-B", "-c", text].map(str::to_owned).to_vec(),
             limits: ready.plan.limits,
             scratch: scratch.as_ref().map(|scratch| scratch.path().to_owned()),
+            view: ready.view.clone(),
+            write_xor_execute: ready.write_xor_execute,
         };
         let body = serde_json::to_vec(&order).map_err(|error| failed(error.to_string()))?;
 
@@ -106,7 +116,8 @@ impl Child {
         let mut child = Self {
             pid: group,
             streams: Some(streams),
-            level: ready.level,
+            expected: Arc::clone(&ready.expected),
+            missing: Vec::new(),
             process,
             group,
             control: Some(UnixStream::from_std(control).map_err(plain)?),
@@ -138,11 +149,15 @@ impl Child {
             while let Some(report) = control::take_report(&mut self.reports)? {
                 match report {
                     Report::Executing => executing = true,
-                    Report::Started { pid, .. } => {
+                    Report::Started { pid, missing } => {
                         self.pid = pid;
+                        self.missing = missing;
                         return Ok(());
                     }
                     Report::Failed(fault) => return Err(Refused::Step(fault)),
+                    other @ Report::Prepared { .. } => {
+                        return Err(io::Error::other(format!("unexpected report {other:?}")).into());
+                    }
                     Report::Exited(exit) => return Err(io::Error::other(format!("it ended early: {exit:?}")).into()),
                 }
             }
@@ -168,9 +183,15 @@ impl Child {
     /// # Errors
     /// [`SandboxError::Attestation`] with what differs; the child must then be killed.
     pub fn attest(&self) -> Result<(), SandboxError> {
-        match self.level {
-            Level::None | Level::Linux | Level::Landlock | Level::Seatbelt => Ok(()),
+        match self.expected.mismatch(self.pid) {
+            None => Ok(()),
+            Some(mismatch) => Err(SandboxError::Attestation { pid: self.pid, mismatch }),
         }
+    }
+
+    /// Depth layers that could not be had, each with the reason.
+    pub(super) fn missing(&self) -> &[(String, String)] {
+        &self.missing
     }
 
     /// Kills the child and everything in its group, waits for the end and removes its scratch directory.

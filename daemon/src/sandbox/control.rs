@@ -18,7 +18,11 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{ChildLimits, error::Fault, error::Level};
+use super::{
+    ChildLimits,
+    error::{Fault, Level},
+    view::View,
+};
 
 /// Bounds an order, which holds the bootstrap text and the file view.
 const MAX_ORDER: usize = 8 << 20;
@@ -38,6 +42,12 @@ pub(super) struct Order {
     pub limits: ChildLimits,
     /// The scratch directory on the host's disk; none where the level makes its own.
     pub scratch: Option<PathBuf>,
+    /// The files that the Linux levels grant.
+    #[serde(default)]
+    pub view: Option<View>,
+    /// Whether memory that is writable and executable at once is refused.
+    #[serde(default)]
+    pub write_xor_execute: bool,
 }
 
 /// What the launcher reports.
@@ -46,6 +56,11 @@ pub(super) struct Order {
 pub(super) enum Report {
     /// All is set; the next thing is `execve` of this very process. The socket closes when it succeeds.
     Executing,
+    /// From the confined child to its monitor: all doors but the last are closed, and here is the listener.
+    Prepared {
+        /// Depth layers that could not be had, with the reason.
+        missing: Vec<(String, String)>,
+    },
     /// The interpreter runs as this process below the launcher.
     Started {
         /// Its process id as the daemon sees it.
@@ -71,8 +86,20 @@ pub(super) fn send_head(socket: BorrowedFd<'_>, length: usize, descriptors: &[Bo
     if sent == length.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Reads the order and the descriptors that came with it.
-pub(super) fn receive_order(socket: &UnixStream) -> io::Result<(Order, Vec<OwnedFd>)> {
+/// Writes one frame with descriptors beside it.
+#[cfg(target_os = "linux")]
+pub(super) fn send_with<T: Serialize>(
+    socket: &UnixStream,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let body = serde_json::to_vec(message)?;
+    send_head(socket.as_fd(), body.len(), descriptors)?;
+    (&mut &*socket).write_all(&body)
+}
+
+/// Reads one frame and the descriptors that came with it.
+pub(super) fn receive<T: DeserializeOwned>(socket: &UnixStream) -> io::Result<(T, Vec<OwnedFd>)> {
     let mut length = [0_u8; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -89,7 +116,7 @@ pub(super) fn receive_order(socket: &UnixStream) -> io::Result<(Order, Vec<Owned
         })
         .flatten()
         .collect();
-    Ok((read_body(&mut &*socket, length, MAX_ORDER)?, descriptors))
+    Ok((read_body(&mut &*socket, length)?, descriptors))
 }
 
 /// Writes one frame.
@@ -101,9 +128,9 @@ pub(super) fn send<T: Serialize>(mut to: impl Write, message: &T) -> io::Result<
     to.write_all(&frame)
 }
 
-fn read_body<T: DeserializeOwned>(from: &mut impl Read, length: [u8; 4], limit: usize) -> io::Result<T> {
+fn read_body<T: DeserializeOwned>(from: &mut impl Read, length: [u8; 4]) -> io::Result<T> {
     let length = usize::try_from(u32::from_be_bytes(length)).map_err(io::Error::other)?;
-    if length > limit {
+    if length > MAX_ORDER {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "frame over its limit"));
     }
     let mut body = vec![0; length];
@@ -137,12 +164,14 @@ mod tests {
             arguments: vec!["-c".into(), "pass".into()],
             limits: ChildLimits::default(),
             scratch: Some("/tmp/x".into()),
+            view: None,
+            write_xor_execute: true,
         };
         let body = serde_json::to_vec(&order).unwrap();
         let file = tempfile::tempfile().unwrap();
         send_head(ours.as_fd(), body.len(), &[file.as_fd()]).unwrap();
         (&ours).write_all(&body).unwrap();
-        let (received, descriptors) = receive_order(&theirs).unwrap();
+        let (received, descriptors) = receive::<Order>(&theirs).unwrap();
         assert_eq!(serde_json::to_value(&received).unwrap(), serde_json::to_value(&order).unwrap());
         assert_eq!(descriptors.len(), 1);
     }

@@ -116,7 +116,10 @@ impl Step {
             }
             Self::Limits => "raise the hard limits (`ulimit -H`) that ptcd itself runs under",
             Self::Fork => "raise the limit on processes (`ulimit -u`, `sysctl kernel.pid_max`)",
-            Self::Exec => "check that `execution.python` names a working interpreter",
+            Self::Exec => {
+                "check that `execution.python` names a working interpreter; programs of a ptcd that root runs are \
+                 `nobody`, who must be able to reach it"
+            }
             Self::Scratch => "check that the state directory is writable and its disk not full",
             Self::Order
             | Self::Session

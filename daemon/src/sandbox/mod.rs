@@ -4,27 +4,30 @@
 //! then executes the interpreter. This module owns the child's confinement, its scratch directory and its end; it must
 //! never know what is said on the child's channel. Unsafe code lives here and nowhere else in the project.
 
+mod attest;
 mod child;
 mod control;
 mod error;
 mod interpreter;
 mod launcher;
+mod prepare;
 mod scratch;
 mod seccomp;
 mod sys;
+mod view;
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use ptc_protocol::api::SandboxStatus;
 use serde::{Deserialize, Serialize};
 
+use self::prepare::Ready;
 pub use self::{
     child::{Child, Streams},
     error::{Fault, Level, SandboxError, Step},
     launcher::{SUBCOMMAND, launcher_main},
     scratch::remove_tree,
 };
-use self::{interpreter::Interpreter, interpreter::Search, scratch::ScratchRoot};
 use crate::{config::settings::SandboxChoice, guardian::Guardian};
 
 /// What to prepare for.
@@ -126,25 +129,15 @@ struct Prepared {
     ready: Result<Ready, SandboxError>,
 }
 
-/// All that a spawn needs.
-#[derive(Debug)]
-struct Ready {
-    plan: SandboxPlan,
-    level: Level,
-    interpreter: Interpreter,
-    scratch: ScratchRoot,
-    guardian: Guardian,
-}
-
 impl Sandbox {
     /// Finds the interpreter, sets up the level and tries it. Never fails: a sandbox that cannot be had is a
     /// [`refusal`](Self::refusal), and every [`spawn`](Self::spawn) answers with it.
     pub async fn prepare(plan: SandboxPlan, guardian: Guardian) -> Self {
         let level = level(plan.choice);
-        let ready = Self::set_up(plan, level, guardian).await;
+        let (ready, layers) = prepare::prepare(plan, level, guardian).await;
         let status = SandboxStatus {
             level: level.to_string(),
-            layers: Vec::new(),
+            layers,
             error: ready.as_ref().err().map(ToString::to_string),
             python: ready
                 .as_ref()
@@ -152,22 +145,6 @@ impl Sandbox {
                 .map(|ready| format!("{} ({})", ready.interpreter.image.display(), ready.interpreter.version())),
         };
         Self { prepared: Arc::new(Prepared { level, status, ready }) }
-    }
-
-    async fn set_up(plan: SandboxPlan, level: Level, guardian: Guardian) -> Result<Ready, SandboxError> {
-        match level {
-            Level::None => {}
-            Level::Linux | Level::Landlock | Level::Seatbelt => return Err(SandboxError::OtherSystem { level }),
-        }
-        let search =
-            Search { configured: plan.python.clone(), path: std::env::var_os("PATH"), home: std::env::var_os("HOME") };
-        let interpreter = search.run().await?;
-        let root = plan.scratch_root.clone();
-        let owner = guardian.clone();
-        let scratch = tokio::task::spawn_blocking(move || ScratchRoot::claim(&root, owner))
-            .await
-            .map_err(|error| SandboxError::Scratch { path: plan.scratch_root.clone(), reason: error.to_string() })??;
-        Ok(Ready { plan, level, interpreter, scratch, guardian })
     }
 
     /// For `status`: level, layers, why programs are refused, the interpreter.
@@ -194,7 +171,7 @@ impl Sandbox {
     /// The [`refusal`](Self::refusal), or what failed this time.
     pub async fn spawn(&self) -> Result<Child, SandboxError> {
         let ready = self.prepared.ready.as_ref().map_err(Clone::clone)?;
-        Child::start(ready).await
+        Child::start(ready, ready.plan.bootstrap).await
     }
 }
 

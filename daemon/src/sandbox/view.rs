@@ -135,9 +135,9 @@ fn folders(interpreter: &Interpreter, home: Option<&Path>) -> Result<Vec<PathBuf
 /// Libraries outside the folders every loader knows were found through its cache, which does not exist inside, or through
 /// a run path, which still works; a link in a known folder serves both.
 fn aliases(libraries: &[PathBuf]) -> Vec<(PathBuf, PathBuf)> {
-    let of_libc = libraries.iter().find(|library| {
-        library.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libc."))
-    });
+    let of_libc = libraries
+        .iter()
+        .find(|library| library.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libc.")));
     let Some(known) = of_libc.and_then(|library| library.parent()) else { return Vec::new() };
     libraries
         .iter()

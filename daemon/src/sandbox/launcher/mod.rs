@@ -3,7 +3,15 @@
 //! It is told what to do over its stdin, a socket, so that nothing stands in its arguments or environment. It must be
 //! entered before any thread exists, since it changes what threads share and forks.
 
+#[cfg(target_os = "linux")]
+mod confined;
 mod direct;
+#[cfg(target_os = "linux")]
+mod inside;
+#[cfg(target_os = "linux")]
+mod landlock;
+#[cfg(target_os = "linux")]
+mod mounts;
 
 use std::{
     convert::Infallible,
@@ -48,7 +56,7 @@ pub fn launcher_main() -> ExitCode {
 }
 
 fn run(control: &UnixStream) -> Result<ExitCode, Fault> {
-    let (order, descriptors) = control::receive_order(control).on(Step::Order, "")?;
+    let (order, descriptors) = control::receive::<Order>(control).on(Step::Order, "")?;
     let [channel] = <[OwnedFd; 1]>::try_from(descriptors)
         .map_err(|got| fault(Step::Order, 0, format!("{} descriptors instead of 1", got.len())))?;
     rustix::process::setsid().on(Step::Session, "setsid")?;
@@ -56,6 +64,9 @@ fn run(control: &UnixStream) -> Result<ExitCode, Fault> {
     sys::default_signals();
     match order.level {
         Level::None => match direct::run(control, &order, channel)? {},
+        #[cfg(target_os = "linux")]
+        Level::Linux | Level::Landlock => confined::run(control, &order, channel),
+        #[expect(unreachable_patterns, reason = "which levels are left differs between systems")]
         level @ (Level::Linux | Level::Landlock | Level::Seatbelt) => {
             Err(fault(Step::Order, 0, format!("level {level} is unknown here")))
         }

@@ -195,11 +195,9 @@ fn leaf(rule: &Rule, program: &mut Vec<Instruction>) {
                 Test::Is32(value) => {
                     program.extend([plain(op::LOAD, low(*argument)), plain(op::IF_EQUAL, value)]);
                 }
-                Test::Masked32 { mask, value } => program.extend([
-                    plain(op::LOAD, low(*argument)),
-                    plain(op::MASK, mask),
-                    plain(op::IF_EQUAL, value),
-                ]),
+                Test::Masked32 { mask, value } => {
+                    program.extend([plain(op::LOAD, low(*argument)), plain(op::MASK, mask), plain(op::IF_EQUAL, value)])
+                }
             }
         }
         program.push(give(clause.then));
@@ -254,7 +252,8 @@ pub(super) fn interpret(program: &[Instruction], call: &Call) -> u32 {
     loop {
         let instruction = program[at];
         at += 1;
-        let skip = |condition: bool| usize::from(if condition { instruction.jump_true } else { instruction.jump_false });
+        let skip =
+            |condition: bool| usize::from(if condition { instruction.jump_true } else { instruction.jump_false });
         match instruction.code {
             op::LOAD => {
                 assert!(instruction.value % 4 == 0 && instruction.value < 64, "only aligned words of seccomp_data");
@@ -301,17 +300,19 @@ mod tests {
     }
 
     fn filter() -> impl Strategy<Value = Filter> {
-        let clause = (prop::collection::vec((0..6_u8, test()), 0..4), verdict())
-            .prop_map(|(when, then)| Clause { when, then });
+        let clause =
+            (prop::collection::vec((0..6_u8, test()), 0..4), verdict()).prop_map(|(when, then)| Clause { when, then });
         let rule = (prop::collection::vec(clause, 0..4), verdict());
         let arch = prop_oneof![Just(Arch::X86_64), Just(Arch::Aarch64)];
-        (arch, prop::collection::btree_map(0..600_u32, rule, 0..120), verdict()).prop_map(|(arch, rules, default)| Filter {
-            arch,
-            rules: rules
-                .into_iter()
-                .map(|(number, (clauses, otherwise))| Rule { number, clauses, otherwise })
-                .collect(),
-            default,
+        (arch, prop::collection::btree_map(0..600_u32, rule, 0..60), verdict()).prop_map(|(arch, rules, default)| {
+            Filter {
+                arch,
+                rules: rules
+                    .into_iter()
+                    .map(|(number, (clauses, otherwise))| Rule { number, clauses, otherwise })
+                    .collect(),
+                default,
+            }
         })
     }
 
@@ -323,7 +324,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
         fn the_program_means_what_the_filter_says(filter in filter(), calls in prop::collection::vec(call(), 100)) {

@@ -21,6 +21,8 @@ pub(in crate::sandbox) struct Policy {
     pub own_pid: u32,
     /// How changes of a file's attributes by path are answered.
     pub attributes: Attributes,
+    /// Whether `truncate` by path is allowed: something else must bound it.
+    pub truncate_by_path: bool,
     /// Whether memory that is writable and executable at once is refused.
     pub write_xor_execute: bool,
 }
@@ -38,7 +40,7 @@ pub(in crate::sandbox) enum Attributes {
 const FREE: &str = "read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 open openat creat close \
     close_range stat lstat fstat newfstatat statx lseek access faccessat faccessat2 dup dup2 dup3 flock fsync fdatasync \
     ftruncate fallocate fadvise64 getdents getdents64 getcwd chdir fchdir rename renameat renameat2 mkdir mkdirat rmdir \
-    unlink unlinkat link linkat symlink symlinkat readlink readlinkat umask statfs fstatfs truncate \
+    unlink unlinkat link linkat symlink symlinkat readlink readlinkat umask statfs fstatfs \
     poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2 \
     pipe pipe2 timerfd_create timerfd_settime timerfd_gettime munmap mremap madvise brk msync futex set_robust_list \
     set_tid_address rseq gettid sched_yield sched_get_priority_max sched_get_priority_min exit exit_group \
@@ -69,6 +71,9 @@ pub(in crate::sandbox) fn allowlist(arch: Arch, policy: Policy) -> Filter {
     rules.plain(FREE, Verdict::Allow);
     rules.plain(ABSENT, Verdict::Errno(ENOSYS));
     rules.plain(EXTENDED_ATTRIBUTES, Verdict::Errno(EOPNOTSUPP));
+    if policy.truncate_by_path {
+        rules.plain("truncate", Verdict::Allow);
+    }
     match policy.attributes {
         Attributes::Real => rules.plain(FILE_ATTRIBUTES, Verdict::Allow),
         Attributes::Pretended => {
@@ -93,11 +98,7 @@ fn processes(rules: &mut Rules, own: u32) {
     // it: PIDFD, PTRACE, VFORK, PARENT, all new namespaces (NEWTIME shares its bit with the exit signal), IO.
     const THREAD: u32 = 0x0001_0f00;
     const MORE: u32 = 0x0000_1000 | 0x0000_2000 | 0x0000_4000 | 0x0000_8000 | 0x0002_0000 | 0xfe00_0000 | 0x0000_00ff;
-    rules.checked(
-        "clone",
-        [vec![(0, Test::Masked32 { mask: THREAD | MORE, value: THREAD })]],
-        Verdict::Errno(EPERM),
-    );
+    rules.checked("clone", [vec![(0, Test::Masked32 { mask: THREAD | MORE, value: THREAD })]], Verdict::Errno(EPERM));
     let own_first = || [vec![(0, Test::Is32(own))]];
     rules.checked("kill", own_first(), Verdict::Errno(EPERM));
     rules.checked("tgkill", own_first(), Verdict::Errno(EPERM));
@@ -195,7 +196,7 @@ mod tests {
     const MISSING: u32 = 0x0005_0026;
 
     const fn policy(attributes: Attributes) -> Policy {
-        Policy { own_pid: OWN, attributes, write_xor_execute: true }
+        Policy { own_pid: OWN, attributes, truncate_by_path: false, write_xor_execute: true }
     }
 
     fn answers(arch: Arch, attributes: Attributes, cases: &[(&str, &[u64], u32)]) {
@@ -269,6 +270,8 @@ mod tests {
             ("chmod", &[], ALLOW),
             ("utimensat", &[], ALLOW),
             ("chown", &[], REFUSE),
+            ("truncate", &[], REFUSE),
+            ("ftruncate", &[], ALLOW),
             ("getxattr", &[], 0x0005_005f),
             ("memfd_create", &[], MISSING),
             ("arch_prctl", &[0x1002], ALLOW),

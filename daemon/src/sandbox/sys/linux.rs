@@ -117,8 +117,7 @@ pub(in crate::sandbox) fn install_filter(program: &[Instruction], listener: List
     };
     // SAFETY: `Instruction` has the layout of `sock_filter`; pointer and length describe a slice that outlives the call,
     // and the kernel only reads it.
-    let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter) };
+    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -188,4 +187,13 @@ pub(in crate::sandbox) fn reap(pid: i32) -> io::Result<Reaped> {
             return Err(error);
         }
     }
+}
+
+/// The Landlock ABI of the kernel, 0 when there is none.
+#[expect(unsafe_code, reason = "asking for Landlock's version has no safe interface")]
+pub(in crate::sandbox) fn landlock_abi() -> u32 {
+    const VERSION: u32 = 1;
+    // SAFETY: with this flag the call takes no structure and only answers a number.
+    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0_usize, 0_usize, VERSION) };
+    u32::try_from(abi).unwrap_or(0)
 }
