@@ -3,7 +3,9 @@
 //! Defaults may hold further references; they are looked at only when they are used. A variable that is set but empty
 //! counts as set. Values of variables are taken as they are, never expanded again.
 
-use std::fmt;
+use std::{ffi::OsString, fmt};
+
+use ptc_protocol::paths;
 
 /// Looks a variable up; `None` when it is not set.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -135,7 +137,7 @@ pub(super) fn home(text: String, env: Env<'_>) -> Option<String> {
     let Some(rest) = text.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
         return Some(text);
     };
-    let home = env("HOME").filter(|home| !home.is_empty())?;
+    let home = paths::home(&|name| env(name).map(OsString::from))?.into_os_string().into_string().ok()?;
     Some(format!("{}{rest}", home.trim_end_matches('/')))
 }
 

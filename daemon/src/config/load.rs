@@ -1,13 +1,17 @@
 //! From a path to settings: finding the file, reading it within limits, and `ptcd check`.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     io::Read,
     os::unix::fs::{FileTypeExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
-use ptc_protocol::exit;
+use ptc_protocol::{
+    exit,
+    paths::{self, ConfigPath, Origin, PathError},
+};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -41,20 +45,16 @@ pub struct Location {
     pub named: bool,
 }
 
-/// The configuration file: the explicit one, else `$PTC_CONFIG`, else `$PTC_MCP_CONFIG`, else `ptc/config.yaml` in
-/// `$XDG_CONFIG_HOME` or `~/.config`. `None` when nothing is named and there is no home directory.
+/// The configuration file as [`paths::config_path`] finds it, in the given environment. `None` when nothing is named and
+/// there is no home directory.
 #[must_use]
 pub fn locate(explicit: Option<&Path>, env: Env<'_>) -> Option<Location> {
-    let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let named = explicit.map(Path::to_owned).or_else(|| set("PTC_CONFIG")).or_else(|| set("PTC_MCP_CONFIG"));
-    if let Some(path) = named {
-        return Some(Location { path, named: true });
+    match paths::config_path_in(explicit, &|name| env(name).map(OsString::from)) {
+        Ok(ConfigPath { path, origin }) => Some(Location { path, named: origin != Origin::Default }),
+        // Only a path that somebody named can be relative; reading it will say what is wrong.
+        Err(PathError::NoWorkingDirectory { path }) => Some(Location { path, named: true }),
+        Err(PathError::NoHome { .. } | PathError::SocketTooLong { .. }) => None,
     }
-    let folder = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute()).or_else(|| {
-        let home = set("HOME")?;
-        Some(home.join(".config"))
-    })?;
-    Some(Location { path: folder.join("ptc").join("config.yaml"), named: false })
 }
 
 /// What was found at the place of the configuration.

@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
         let text = self.expanded(field)?;
         let found = expand::home(text, self.env);
         if found.is_none() {
-            self.fault(field.at(), &field.path, "starts with `~`, but the environment variable HOME is not set");
+            self.fault(field.at(), &field.path, "starts with `~`, but there is no home directory; set HOME");
         }
         found
     }
