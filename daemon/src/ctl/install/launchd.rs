@@ -31,6 +31,7 @@ pub(super) fn plist(service: &Service) -> Result<String, Refused> {
             ("LABEL", &escape(LABEL)),
             ("ARGUMENTS", arguments.trim_end_matches('\n')),
             ("ENVIRONMENT", environment.trim_end_matches('\n')),
+            ("HOME", &escape(&plain("the home folder", &service.home)?)),
             ("STDOUT", &log("launchd.out.log")?),
             ("STDERR", &log("launchd.err.log")?),
         ],
@@ -84,14 +85,22 @@ mod tests {
         label: String,
         program_arguments: Vec<String>,
         environment_variables: BTreeMap<String, String>,
+        working_directory: String,
         run_at_load: bool,
         keep_alive: bool,
         throttle_interval: u32,
         exit_time_out: u32,
         process_type: ProcessType,
+        soft_resource_limits: Limits,
         umask: u32,
         standard_out_path: String,
         standard_error_path: String,
+    }
+
+    #[derive(Debug, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "PascalCase", deny_unknown_fields)]
+    struct Limits {
+        number_of_files: u32,
     }
 
     #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -115,11 +124,13 @@ mod tests {
                 label: "dev.ptc.ptcd".into(),
                 program_arguments: vec!["/Users/me/bin/ptcd".into(), "run".into()],
                 environment_variables: BTreeMap::from([("PATH".into(), "/opt/homebrew/bin:/usr/bin".into())]),
+                working_directory: "/home/me".into(),
                 run_at_load: true,
                 keep_alive: true,
                 throttle_interval: 5,
                 exit_time_out: 12,
                 process_type: ProcessType::Interactive,
+                soft_resource_limits: Limits { number_of_files: 8192 },
                 umask: 0o077,
                 standard_out_path: "/home/me/logs/launchd.out.log".into(),
                 standard_error_path: "/home/me/logs/launchd.err.log".into(),

@@ -111,6 +111,7 @@ mod tests {
             ptcd: ptcd.into(),
             options: vec![],
             variables: vec![("PATH".into(), "/opt/homebrew/bin:/usr/bin".into())],
+            home: "/home/me".into(),
             log_dir: "/home/me/logs".into(),
         }
     }

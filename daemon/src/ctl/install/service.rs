@@ -50,6 +50,8 @@ pub(super) struct Service {
     pub(super) options: Vec<(&'static str, PathBuf)>,
     /// Environment, in the order it is written.
     pub(super) variables: Vec<(String, String)>,
+    /// The person's home folder, where the daemon works.
+    pub(super) home: PathBuf,
     /// Where the daemon and its manager log.
     pub(super) log_dir: PathBuf,
 }
@@ -73,6 +75,7 @@ impl Service {
             ptcd: siblings::find("ptcd")?,
             options,
             variables: variables(args)?,
+            home: super::home()?,
             log_dir: paths::log_dir(common.state_dir.as_deref())?,
         })
     }
