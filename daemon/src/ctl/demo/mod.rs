@@ -8,10 +8,13 @@ use anyhow::{Context as _, bail};
 use ptc_protocol::exit;
 use serde_json::{Value, json};
 
-use self::{mcp::McpClient, stage::Stage};
+use self::{
+    mcp::McpClient,
+    stage::{Sandbox, Stage},
+};
 use super::{
     output::print,
-    render::text::{Lines, visible},
+    render::text::{Lines, one_line, visible},
     run::Interrupts,
 };
 
@@ -32,9 +35,27 @@ pub(super) async fn demo() -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-/// The whole page.
+/// The whole page. Where the system has no sandbox, the demo's own program, which is known to be harmless, runs without.
 async fn show(stage: &mut Stage) -> anyhow::Result<String> {
-    stage.open().await?;
+    stage.open(Sandbox::Auto).await?;
+    let seen = ask(stage).await?;
+    if !seen.failed {
+        return Ok(page(&seen));
+    }
+    let Some(refusal) = stage.refusal().await else { bail!("the program failed:\n{}", seen.text) };
+    stage.stop().await?;
+    stage.open(Sandbox::None).await?;
+    let seen = ask(stage).await?;
+    if seen.failed {
+        bail!("the program failed:\n{}", seen.text);
+    }
+    let note =
+        "ptcd would refuse programs here, `ptcctl doctor` says what to do; the demo ran its own one without a sandbox";
+    Ok(format!("{}\n{note}: {}\n", page(&seen), one_line(&refusal, 400)))
+}
+
+/// Has the program run through a shim of its own.
+async fn ask(stage: &Stage) -> anyhow::Result<Seen> {
     let mut client = McpClient::new(stage.shim()?)?;
     client.initialize().await?;
     let tools = client.request("tools/list", json!({})).await?;
@@ -44,12 +65,7 @@ async fn show(stage: &mut Stage) -> anyhow::Result<String> {
         bail!("ptc-shim does not offer execute_program, only: {}", names.join(", "));
     }
     let arguments = json!({"name": "execute_program", "arguments": {"code": PROGRAM}});
-    let result = client.request("tools/call", arguments).await?;
-    let seen = Seen::of(&result)?;
-    if seen.failed {
-        bail!("the program failed:\n{}", seen.text);
-    }
-    Ok(page(&seen))
+    Seen::of(&client.request("tools/call", arguments).await?)
 }
 
 /// What the shim's answer holds.

@@ -24,11 +24,15 @@ const STOP_DEADLINE: Duration = Duration::from_secs(12);
 /// Pause between two looks.
 const STEP: Duration = Duration::from_millis(20);
 
-/// `execution.sandbox` of the demo.
-const SANDBOX: &str = "none";
-
 /// Bytes of the daemon's last words that an error shows.
 const WORDS: usize = 2000;
+
+/// `execution.sandbox` of the demo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sandbox {
+    Auto,
+    None,
+}
 
 /// Folder, binaries and the daemon.
 #[derive(Debug)]
@@ -48,9 +52,10 @@ impl Stage {
     }
 
     /// Starts the daemon and waits until the demo server's tools can be called.
-    pub(super) async fn open(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn open(&mut self, sandbox: Sandbox) -> anyhow::Result<()> {
         let config = self.file("config.yaml");
-        fs::write(&config, config_text(&self.ptcd)?).with_context(|| format!("cannot write `{}`", config.display()))?;
+        fs::write(&config, config_text(&self.ptcd, sandbox)?)
+            .with_context(|| format!("cannot write `{}`", config.display()))?;
         let words = fs::File::create(self.file("stderr")).context("cannot write into the demo's folder")?;
         let mut command = self.clean(&self.ptcd);
         command.arg("run").arg("--config").arg(&config).arg("--socket").arg(self.socket());
@@ -84,20 +89,30 @@ impl Stage {
         Ok(command)
     }
 
-    /// Stops the daemon in good order, by force if it must be, and removes the folder.
-    pub(super) async fn close(mut self) -> anyhow::Result<()> {
-        if let Some(mut daemon) = self.daemon.take() {
-            if let Some(pid) = pid(&daemon) {
-                // It may have ended by itself.
-                let _asked = kill_process(pid, Signal::TERM);
-                if tokio::time::timeout(STOP_DEADLINE, daemon.wait()).await.is_err() {
-                    let _forced = kill_process_group(pid, Signal::KILL);
-                }
+    /// Why the daemon refuses programs, if it is for want of a sandbox.
+    pub(super) async fn refusal(&self) -> Option<String> {
+        Client::connect_lazy(self.socket()).status().await.ok()?.sandbox.error
+    }
+
+    /// Stops the daemon in good order, by force if it must be.
+    pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
+        let Some(mut daemon) = self.daemon.take() else { return Ok(()) };
+        if let Some(pid) = pid(&daemon) {
+            // It may have ended by itself.
+            let _asked = kill_process(pid, Signal::TERM);
+            if tokio::time::timeout(STOP_DEADLINE, daemon.wait()).await.is_err() {
+                let _forced = kill_process_group(pid, Signal::KILL);
             }
-            daemon.wait().await.context("cannot wait for ptcd")?;
         }
+        daemon.wait().await.context("cannot wait for ptcd").map(drop)
+    }
+
+    /// Stops the daemon and removes the folder.
+    pub(super) async fn close(mut self) -> anyhow::Result<()> {
+        let stopped = self.stop().await;
         let path = self.folder.path().to_owned();
-        self.folder.close().with_context(|| format!("cannot remove `{}`", path.display()))
+        self.folder.close().with_context(|| format!("cannot remove `{}`", path.display()))?;
+        stopped
     }
 
     fn socket(&self) -> PathBuf {
@@ -132,12 +147,16 @@ fn pid(child: &Child) -> Option<Pid> {
 }
 
 /// The config with the demo server. A JSON string is a YAML string; `$` would start a variable.
-fn config_text(ptcd: &Path) -> anyhow::Result<String> {
+fn config_text(ptcd: &Path, sandbox: Sandbox) -> anyhow::Result<String> {
     let path = ptcd.to_str().with_context(|| format!("the path `{}` is not UTF-8", ptcd.display()))?;
+    let sandbox = match sandbox {
+        Sandbox::Auto => "auto",
+        Sandbox::None => "none",
+    };
     let command = serde_json::to_string(&path.replace('$', "$$"))?;
     Ok(format!(
         "servers:\n  - name: financial-data\n    transport: stdio\n    command: {command}\n    args: [__demo-server]\n\
-         execution:\n  sandbox: {SANDBOX}\n"
+         execution:\n  sandbox: {sandbox}\n"
     ))
 }
 
@@ -147,10 +166,10 @@ mod tests {
 
     #[test]
     fn odd_paths_stay_as_they_are_in_the_config() {
-        let text = config_text(Path::new("/a \"b\"/$HOME/ptcd: x")).unwrap();
+        let text = config_text(Path::new("/a \"b\"/$HOME/ptcd: x"), Sandbox::None).unwrap();
         let config: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
         assert_eq!(config["servers"][0]["command"].as_str(), Some("/a \"b\"/$$HOME/ptcd: x"));
-        assert_eq!(config["execution"]["sandbox"].as_str(), Some(SANDBOX));
+        assert_eq!(config["execution"]["sandbox"].as_str(), Some("none"));
     }
 
     #[tokio::test]
@@ -161,7 +180,7 @@ mod tests {
         let folder = TempDir::new_in(home.path()).unwrap();
         let path = folder.path().to_owned();
         let mut stage = Stage { folder, ptcd: fake, shim: PathBuf::new(), daemon: None };
-        let error = format!("{:#}", stage.open().await.unwrap_err());
+        let error = format!("{:#}", stage.open(Sandbox::Auto).await.unwrap_err());
         assert!(error.contains("no luck today"), "{error}");
         stage.close().await.unwrap();
         assert!(!path.exists());
