@@ -47,6 +47,8 @@ pub struct Launch {
     pub config: Option<PathBuf>,
     /// `--state-dir`, passed on.
     pub state_dir: Option<PathBuf>,
+    /// The daemon's program; looked for beside this one and in `PATH` when none is named.
+    pub ptcd: Option<PathBuf>,
     /// Whether to start it.
     pub autostart: Autostart,
     /// How long a start may take.
@@ -145,6 +147,7 @@ impl Launch {
             socket_named: origin != Origin::Default,
             config: config.map(|config| paths::config_path_in(Some(config), env)).transpose()?.map(|found| found.path),
             state_dir: state_dir.map(|state| paths::state_dir_in(Some(state), env)).transpose()?.map(|(path, _)| path),
+            ptcd: None,
             autostart,
             deadline: START_DEADLINE,
         })
@@ -224,7 +227,7 @@ async fn start(launch: &Launch, client: &Client, until: Instant) -> Result<Versi
         }
         // A service manager that refuses (no session bus, say) must not keep the person from working.
     }
-    let binary = find_ptcd()?;
+    let binary = launch.ptcd.clone().map_or_else(find_ptcd, Ok)?;
     let log = LogFile::create(launch);
     let mut command = Command::new(&binary);
     command.arg("run").arg("--socket").arg(&launch.socket);
@@ -379,3 +382,6 @@ impl LogFile {
         String::from_utf8_lossy(&tail).trim().to_owned()
     }
 }
+
+#[cfg(test)]
+mod tests;
