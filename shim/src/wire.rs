@@ -3,7 +3,10 @@
 //! One task owns the writer, so lines never mix; what the transport sends goes to it through a bounded channel, and a
 //! client that does not read makes the senders wait.
 
-use std::{collections::VecDeque, io};
+use std::{
+    collections::VecDeque,
+    io::{self, BufRead as _},
+};
 
 use rmcp::{
     RoleServer,
@@ -96,15 +99,16 @@ impl<R: AsyncRead + Unpin> Wire<R> {
                 // A last message without a line end is a message still.
                 return !self.line.is_empty() && !std::mem::take(&mut self.skipping);
             }
-            let end = available.iter().position(|&byte| byte == b'\n');
-            let taken = end.unwrap_or(available.len());
+            // Reading from a slice cannot fail; this search is much faster than one byte by byte.
+            let taken = { available }.skip_until(b'\n').unwrap_or(available.len());
+            let ends = available[..taken].ends_with(b"\n");
             if !self.skipping {
                 self.line.extend_from_slice(&available[..taken]);
             }
-            self.reader.consume(end.map_or(taken, |end| end + 1));
+            self.reader.consume(taken);
             if self.line.len() > MAX_LINE_BYTES {
                 self.line = Vec::new();
-                self.skipping = end.is_none();
+                self.skipping = !ends;
                 let text = format!("a message of more than {MAX_LINE_BYTES} bytes was not read");
                 let error = serde_json::json!({"code": -32600, "message": text});
                 self.answers.push_back(
@@ -112,7 +116,7 @@ impl<R: AsyncRead + Unpin> Wire<R> {
                 );
                 return true;
             }
-            if end.is_some() && !std::mem::take(&mut self.skipping) {
+            if ends && !std::mem::take(&mut self.skipping) {
                 return true;
             }
         }

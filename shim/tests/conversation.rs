@@ -112,6 +112,8 @@ async fn a_program_of_seventeen_million_bytes_arrives() {
     let script = Script::default();
     let _daemon = home.daemon(&script);
     let mut client = Client::initialized(home.launch(), "t").await;
+    // Unoptimised code takes its time for so much text.
+    client.patience *= 6;
     let code = "#".repeat(17 << 20);
     client.call("execute_program", json!({"code": code})).await;
     let seen = fake::until(&script, |seen| seen.runs.len() == 1).await;

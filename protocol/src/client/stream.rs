@@ -1,8 +1,8 @@
 //! A stream of JSON lines.
 
-use std::marker::PhantomData;
+use std::{io::BufRead as _, marker::PhantomData};
 
-use bytes::{Buf as _, BytesMut};
+use bytes::BytesMut;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
@@ -56,18 +56,16 @@ impl<T: DeserializeOwned> EventStream<T> {
     }
 
     fn take_line(&mut self) -> Option<BytesMut> {
-        match self.buffer[self.scanned..].iter().position(|&byte| byte == b'\n') {
-            Some(at) => {
-                let line = self.buffer.split_to(self.scanned + at);
-                self.buffer.advance(1);
-                self.scanned = 0;
-                Some(line)
-            }
-            None => {
-                self.scanned = self.buffer.len();
-                None
-            }
+        let fresh = &self.buffer[self.scanned..];
+        // Reading from a slice cannot fail; this search is much faster than one byte by byte.
+        let length = { fresh }.skip_until(b'\n').unwrap_or(fresh.len());
+        if !fresh[..length].ends_with(b"\n") {
+            self.scanned = self.buffer.len();
+            return None;
         }
+        let line = self.buffer.split_to(self.scanned + length);
+        self.scanned = 0;
+        Some(line)
     }
 
     fn decode(&self, line: &[u8]) -> Result<T, ClientError> {

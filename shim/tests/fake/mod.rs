@@ -239,6 +239,7 @@ pub struct Client {
     shim: JoinSet<()>,
     pub others: Vec<Value>,
     next_id: u64,
+    pub patience: Duration,
 }
 
 impl Client {
@@ -249,7 +250,7 @@ impl Client {
         let mut shim = JoinSet::new();
         shim.spawn(ptc_shim::serve(shim_reader, shim_writer, Ok(launch)));
         let reader = BufReader::new(reader).lines();
-        Self { writer: Some(writer), reader, shim, others: vec![], next_id: 100 }
+        Self { writer: Some(writer), reader, shim, others: vec![], next_id: 100, patience: PATIENCE }
     }
 
     /// Connects and does the handshake as a client of that name.
@@ -299,7 +300,7 @@ impl Client {
 
     /// The next message of the shim.
     pub async fn next(&mut self) -> Value {
-        let line = tokio::time::timeout(PATIENCE, self.reader.next_line()).await;
+        let line = tokio::time::timeout(self.patience, self.reader.next_line()).await;
         let line = line.expect("the shim answers in time").unwrap().expect("the shim is still there");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
