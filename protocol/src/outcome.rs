@@ -1,7 +1,5 @@
 //! How a finished program is told to a model: the text and the structured form of `execute_program`'s result.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use crate::api::{CallState, Outcome, Trace};
@@ -21,7 +19,7 @@ impl Outcome {
                 text.push_str(if blank { "(no output)" } else { &self.output });
                 if let Some(result) = &self.result {
                     text.truncate(text.trim_end().len());
-                    let _ = write!(text, "\n--- result ---\n{}", result.get());
+                    text.push_str(&format!("\n--- result ---\n{}", result.get()));
                 }
             }
             Some(error) => {
@@ -29,13 +27,13 @@ impl Outcome {
                 text.push_str(&error.message);
                 if !blank {
                     text.truncate(text.trim_end().len());
-                    let _ = write!(text, "\n\n--- output before the error ---\n{}", self.output);
+                    text.push_str(&format!("\n\n--- output before the error ---\n{}", self.output));
                 }
             }
         }
         for warning in &self.warnings {
             text.truncate(text.trim_end().len());
-            let _ = write!(text, "\nwarning: {warning}");
+            text.push_str(&format!("\nwarning: {warning}"));
         }
         if self.trace == Trace::Summary && !self.tool_calls.is_empty() {
             text.truncate(text.trim_end().len());
@@ -83,21 +81,21 @@ impl Outcome {
         let unfinished: Vec<_> = self.tool_calls.iter().filter(|call| call.state == CallState::Unfinished).collect();
         let mut line = format!("[tool calls: {}", self.tool_calls.len());
         if !failed.is_empty() {
-            let _ = write!(line, ", {} failed", failed.len());
+            line.push_str(&format!(", {} failed", failed.len()));
         }
         if !unfinished.is_empty() {
-            let _ = write!(line, ", {} unfinished", unfinished.len());
+            line.push_str(&format!(", {} unfinished", unfinished.len()));
         }
         let tenths = (self.elapsed_ms + 50) / 100;
-        let _ = write!(line, "; {}.{}s]", tenths / 10, tenths % 10);
+        line.push_str(&format!("; {}.{}s]", tenths / 10, tenths % 10));
         for call in failed.iter().take(FAILURES_SHOWN) {
-            let _ = write!(line, "\n  failed: {}: {}", call.tool, call.error.as_deref().unwrap_or("no details"));
+            line.push_str(&format!("\n  failed: {}: {}", call.tool, call.error.as_deref().unwrap_or("no details")));
         }
         if failed.len() > FAILURES_SHOWN {
-            let _ = write!(line, "\n  ... {} more failures", failed.len() - FAILURES_SHOWN);
+            line.push_str(&format!("\n  ... {} more failures", failed.len() - FAILURES_SHOWN));
         }
         for call in unfinished.iter().take(FAILURES_SHOWN) {
-            let _ = write!(line, "\n  unfinished: {}: still running when the program ended", call.tool);
+            line.push_str(&format!("\n  unfinished: {}: still running when the program ended", call.tool));
         }
         line
     }
@@ -123,7 +121,7 @@ fn quote_wide_integers(text: &str) -> String {
         let (token, tail) = rest.split_at(length);
         let integer = token.starts_with(|c: char| c == '-' || c.is_ascii_digit()) && !token.contains(['.', 'e', 'E']);
         if integer && token.parse::<i64>().is_err() && token.parse::<u64>().is_err() {
-            let _ = write!(out, "\"{token}\"");
+            out.push_str(&format!("\"{token}\""));
         } else {
             out.push_str(token);
         }

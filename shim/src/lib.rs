@@ -83,7 +83,7 @@ pub fn main() -> ExitCode {
     };
     runtime.block_on(async {
         let (reader, writer) = rmcp::transport::stdio_pipes();
-        serve(reader, writer, launch).await;
+        Box::pin(serve(reader, writer, launch)).await;
     });
     // A read of stdin that blocks on a thread must not hold the process.
     runtime.shutdown_background();

@@ -1,5 +1,7 @@
 //! The real process: its command line, what it writes where, and how it ends.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod fake;
 
 use std::{

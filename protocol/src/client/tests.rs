@@ -38,7 +38,10 @@ async fn request(stream: &mut UnixStream) -> Option<String> {
     loop {
         let text = String::from_utf8_lossy(&seen).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.to_lowercase().lines().find_map(|line| Some(line.strip_prefix("content-length: ")?.parse().unwrap()));
+            let length = head
+                .to_lowercase()
+                .lines()
+                .find_map(|line| Some(line.strip_prefix("content-length: ")?.parse().unwrap()));
             if body.len() >= length.unwrap_or(0_usize) {
                 return head.lines().next().map(str::to_owned);
             }

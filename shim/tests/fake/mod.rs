@@ -1,5 +1,6 @@
 //! A scripted daemon on a socket of its own, and a client that speaks raw JSON-RPC to the shim.
 #![expect(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+#![expect(clippy::unwrap_used, reason = "a helper of tests")]
 
 use std::{
     path::PathBuf,
