@@ -57,7 +57,8 @@ fn patterns(reader: &mut Reader<'_>, field: &Field<'_>) -> Vec<GlobMatcher> {
     all
 }
 
-fn compile(written: &str) -> Result<GlobMatcher, String> {
+/// A pattern of the file as a matcher; the error continues the sentence that begins with the pattern.
+pub fn compile(written: &str) -> Result<GlobMatcher, String> {
     if written.is_empty() {
         return Err(String::from("is no pattern"));
     }

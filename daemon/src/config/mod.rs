@@ -22,4 +22,5 @@ pub mod watch;
 pub use diff::{Diff, diff};
 pub use error::{ConfigError, ConfigErrors, Position};
 pub use expand::Env;
+pub use filter::compile as tool_pattern;
 pub use load::{Checked, ContentHash, Loaded, Location, MAX_FILE_BYTES, check, load, locate, reload};

@@ -1,7 +1,15 @@
-//! Arbitrary JSON for the property tests of this part.
+//! Arbitrary JSON and small catalogs for the tests of this part.
+
+use std::sync::Arc;
 
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
+use ptc_protocol::{
+    api::ServerState,
+    names::{ServerName, ToolName},
+};
+use serde_json::{Map, Value, json, value::RawValue};
+
+use crate::supervisor::{Catalog, ServerEntry, Tool};
 
 /// Any JSON value of moderate size.
 pub(crate) fn json() -> impl Strategy<Value = Value> {
@@ -62,4 +70,34 @@ pub(crate) fn schema() -> impl Strategy<Value = Value> {
             inner.prop_map(|inner| json!({"additionalProperties": inner})),
         ]
     })
+}
+
+/// A tool of the given server and wire name.
+pub(crate) fn tool(server: &str, name: &str, input: &str, output: Option<&str>) -> Arc<Tool> {
+    let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+    let server = ServerName::parse(server).unwrap();
+    let ident = server.namespace();
+    Arc::new(Tool {
+        name: ToolName::parse(format!("mcp__{ident}__{name}")).unwrap(),
+        server,
+        wire_name: name.to_owned(),
+        ident,
+        attr: name.to_owned(),
+        title: String::new(),
+        description: format!("Does {name}."),
+        input_schema: raw(input),
+        output_schema: output.map(raw),
+        annotations: None,
+    })
+}
+
+/// A server without news.
+pub(crate) fn server(name: &str, state: ServerState) -> ServerEntry {
+    let name = ServerName::parse(name).unwrap();
+    ServerEntry { ident: name.namespace(), name, state, tools: 0, error: None }
+}
+
+/// A catalog of these.
+pub(crate) fn catalog(tools: Vec<Arc<Tool>>, servers: Vec<ServerEntry>) -> Catalog {
+    Catalog { generation: 1, tools: tools.into_iter().map(|tool| (tool.name.clone(), tool)).collect(), servers }
 }
