@@ -3,13 +3,16 @@
 //! Data flows one way, `front` → `runner` → `gateway` → `supervisor`; news goes up only through `watch` snapshots.
 //! `tests/tests/architecture.rs` holds the arrows to that.
 
+pub mod app;
 pub mod config;
 pub mod ctl;
 pub mod demo;
 pub mod front;
 pub mod gateway;
 pub mod guardian;
+pub mod logging;
 pub mod python;
+pub mod reload;
 pub mod runner;
 pub mod sandbox;
 pub mod supervisor;

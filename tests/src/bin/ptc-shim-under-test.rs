@@ -1,1 +1,5 @@
-fn main() {}
+//! `ptc-shim` for the end-to-end tests.
+
+fn main() -> std::process::ExitCode {
+    ptc_shim::main()
+}

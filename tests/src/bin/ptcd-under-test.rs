@@ -1,1 +1,5 @@
-fn main() {}
+//! `ptcd` for the end-to-end tests.
+
+fn main() -> std::process::ExitCode {
+    ptcd::app::main()
+}

@@ -1,0 +1,230 @@
+//! The routes; each asks one module and shapes its answer.
+
+use axum::{
+    Json, Router,
+    extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State, rejection::JsonRejection},
+    http::StatusCode,
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+    routing::{delete, get, post},
+};
+use futures_util::{StreamExt as _, stream};
+use ptc_protocol::{
+    api::{
+        API_VERSION, ConfigStatus, ProgramStatus, ReloadReport, RunRequest, SessionEvent, SessionRequest, Status,
+        ToolDescription, Tools, Version,
+    },
+    names::{ProgramId, ServerName, SessionId},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
+
+use super::{Front, logs, problem::Failure, sessions::Session, socket::Peer, streams::ndjson};
+use crate::{gateway::ToolQuery, runner::RunRefused};
+
+/// Largest program with its envelope, in bytes.
+const PROGRAM_BODY: usize = 16 << 20;
+
+/// Largest body of any other request.
+const BODY: usize = 64 << 10;
+
+/// Lines of a log that are shown when nobody says how many.
+const LOG_LINES: usize = 100;
+
+pub(super) fn router(front: Front) -> Router {
+    Router::new()
+        .route("/v1/version", get(|| async { Json(version()) }))
+        .route("/v1/status", get(status))
+        .route("/v1/tools", get(tools))
+        .route("/v1/tools/{name}", get(tool))
+        .route("/v1/sessions", post(session))
+        .route("/v1/programs", get(programs))
+        .route("/v1/programs", post(run).layer(DefaultBodyLimit::max(PROGRAM_BODY)))
+        .route("/v1/programs/{id}", delete(cancel))
+        .route("/v1/reload", post(reload))
+        .route("/v1/servers/{name}/restart", post(restart))
+        .route("/v1/logs", get(log))
+        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "bad_request", "no such route in API version 1") })
+        .layer(DefaultBodyLimit::max(BODY))
+        .layer(middleware::from_fn(own_user_only))
+        .with_state(front)
+}
+
+async fn own_user_only(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, next: Next) -> Response {
+    if peer.may_speak() {
+        next.run(request).await
+    } else {
+        Failure::new(StatusCode::FORBIDDEN, "forbidden", "this socket serves its own user only").into_response()
+    }
+}
+
+fn version() -> Version {
+    Version {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        api_min: API_VERSION,
+        api_max: API_VERSION,
+        pid: std::process::id(),
+    }
+}
+
+async fn status(State(front): State<Front>) -> Json<Status> {
+    let runner = front.runner.status();
+    let servers = front.supervisor.status().borrow().to_vec();
+    Json(Status {
+        daemon: front.daemon_status(),
+        config: front.reloader.status(),
+        sandbox: runner.sandbox,
+        pool: runner.pool,
+        servers,
+        sessions: front.sessions.list(),
+        programs: front.runner.programs(),
+    })
+}
+
+/// Query of `GET /v1/tools`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ToolsQuery {
+    query: Option<String>,
+    server: Option<String>,
+    glob: Option<String>,
+}
+
+async fn tools(State(front): State<Front>, Query(asked): Query<ToolsQuery>) -> Result<Json<Tools>, Failure> {
+    let query = ToolQuery { query: asked.query, server: asked.server, glob: asked.glob };
+    let mut tools = front.gateway.tools(&query).map_err(|problem| Failure(StatusCode::BAD_REQUEST, problem))?;
+    let ConfigStatus { error, .. } = front.reloader.status();
+    tools.config_error = error;
+    Ok(Json(tools))
+}
+
+async fn tool(State(front): State<Front>, Path(name): Path<String>) -> Result<Json<ToolDescription>, Failure> {
+    front.gateway.describe(&name).map(Json).map_err(Failure::not_found)
+}
+
+/// The body, or a sentence that says what is wrong with it.
+fn body<T>(parsed: Result<Json<T>, JsonRejection>) -> Result<T, Failure> {
+    match parsed {
+        Ok(Json(value)) => Ok(value),
+        Err(JsonRejection::BytesRejection(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            Err(Failure::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "too_large",
+                format!("the body is over the limit of {PROGRAM_BODY} bytes"),
+            ))
+        }
+        Err(rejection) => Err(Failure::bad_request(rejection.body_text())),
+    }
+}
+
+/// Strikes a session out, and tells the supervisor, when its stream is dropped.
+struct OpenSession {
+    session: Option<Session>,
+    ends: tokio::sync::mpsc::Sender<SessionId>,
+}
+
+impl Drop for OpenSession {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take()
+            && self.ends.try_send(session.id.clone()).is_err()
+        {
+            tracing::warn!(session = %session.id, "end of session not told");
+        }
+    }
+}
+
+async fn session(
+    State(front): State<Front>,
+    request: Result<Json<SessionRequest>, JsonRejection>,
+) -> Result<Response, Failure> {
+    let request = body(request)?;
+    let Some(session) = front.sessions.begin(&request) else {
+        return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "bad_request", "no session id could be made"));
+    };
+    tracing::info!(session = %session.id, pid = request.pid, "session began");
+    let welcome = SessionEvent::Welcome { session: session.id.clone(), daemon: version() };
+    let open = OpenSession { session: Some(session), ends: front.session_ends.clone() };
+    let catalogs = WatchStream::new(front.gateway.summaries()).map(move |summary| {
+        let _open = &open;
+        SessionEvent::Catalog(summary)
+    });
+    let events = stream::once(async { welcome }).chain(catalogs);
+    Ok(ndjson(events.take_until(front.stopping.cancelled_owned())))
+}
+
+async fn run(
+    State(front): State<Front>,
+    request: Result<Json<RunRequest>, JsonRejection>,
+) -> Result<Response, Failure> {
+    let request = body(request)?;
+    match front.runner.run(request).await {
+        Ok((_, events)) => Ok(ndjson(ReceiverStream::new(events))),
+        Err(error @ RunRefused::Busy) => Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, "busy", error.to_string())),
+        Err(error @ RunRefused::Stopping) => {
+            Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error.to_string()))
+        }
+    }
+}
+
+async fn programs(State(front): State<Front>) -> Json<Vec<ProgramStatus>> {
+    Json(front.runner.programs())
+}
+
+async fn cancel(State(front): State<Front>, Path(id): Path<String>) -> Result<Json<Value>, Failure> {
+    let id = ProgramId::parse(id).map_err(|error| Failure::bad_request(error.to_string()))?;
+    if front.runner.cancel(&id) {
+        Ok(Json(json!({})))
+    } else {
+        let message = format!("no program `{id}` waits or runs; `ptcctl ps` lists them");
+        Err(Failure::new(StatusCode::NOT_FOUND, "unknown_program", message))
+    }
+}
+
+async fn reload(State(front): State<Front>) -> Json<ReloadReport> {
+    Json(front.reloader.reload().await)
+}
+
+async fn restart(State(front): State<Front>, Path(name): Path<String>) -> Result<Json<Value>, Failure> {
+    let name = server(&front, &name)?;
+    front
+        .supervisor
+        .restart(&name)
+        .await
+        .map_err(|error| Failure::new(StatusCode::NOT_FOUND, "unknown_server", error.to_string()))?;
+    Ok(Json(json!({})))
+}
+
+/// A configured server by name; `_` and `-` are the same to a person.
+fn server(front: &Front, name: &str) -> Result<ServerName, Failure> {
+    let status = front.supervisor.status();
+    let known: Vec<ServerName> = status.borrow().iter().map(|server| server.name.clone()).collect();
+    let same = |known: &&ServerName| known.as_str() == name || known.namespace() == name.replace('-', "_");
+    if let Some(found) = known.iter().find(same) {
+        return Ok(found.clone());
+    }
+    let mut failure =
+        Failure::new(StatusCode::NOT_FOUND, "unknown_server", format!("no server `{name}` is configured"));
+    failure.1.close_matches = known
+        .iter()
+        .filter(|known| strsim::jaro_winkler(known.as_str(), name) > 0.75)
+        .map(|known| known.as_str().to_owned())
+        .collect();
+    Err(failure)
+}
+
+/// Query of `GET /v1/logs`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LogsQuery {
+    server: Option<String>,
+    lines: Option<usize>,
+    follow: bool,
+}
+
+async fn log(State(front): State<Front>, Query(asked): Query<LogsQuery>) -> Result<Response, Failure> {
+    let server = asked.server.map(|name| server(&front, &name)).transpose()?;
+    let file = logs::file(&front.log_dir, server.as_ref());
+    let lines = logs::lines(file, server, asked.lines.unwrap_or(LOG_LINES), asked.follow).await;
+    Ok(ndjson(lines.take_until(front.stopping.cancelled_owned())))
+}
