@@ -9,8 +9,8 @@ use ptc_protocol::exit;
 use rmcp::{
     ServerHandler, ServiceExt as _,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, JsonObject, ListToolsResult,
-        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
+        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
     },
     service::{RequestContext, RoleServer},
 };
@@ -56,11 +56,20 @@ impl ServerHandler for DemoServer {
         }
         let arguments = request.arguments.unwrap_or_default();
         let result = match finance::query(&arguments) {
-            Ok(rows) => CallToolResult::structured(json!({ "result": rows })),
-            Err(message) => CallToolResult::error(vec![rmcp::model::ContentBlock::text(message)]),
+            Ok(rows) => {
+                // A list wrapped in an object, with the bare list as text: what FastMCP servers answer with.
+                let mut result = CallToolResult::success(vec![text(Value::from(rows.clone()).to_string())]);
+                result.structured_content = Some(json!({ "result": rows }));
+                result
+            }
+            Err(message) => CallToolResult::error(vec![text(message)]),
         };
         Ok(result.into())
     }
+}
+
+fn text(text: String) -> ContentBlock {
+    ContentBlock::text(text)
 }
 
 fn object(value: Value) -> JsonObject {
