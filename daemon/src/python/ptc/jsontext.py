@@ -10,6 +10,7 @@ import re
 
 _encode = json.JSONEncoder(allow_nan=False).encode
 _SURROGATE = re.compile(r"\\\\|\\ud[89ab]..\\ud[c-f]..|\\ud[89a-f]..")
+_HALF = re.compile("[\ud800-\udfff]")
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -48,9 +49,9 @@ def replace_lone_surrogates(text):
 def find_surrogate(value, name):
     """Where in `value` a lone surrogate stands, as a Python expression."""
     if isinstance(value, str):
-        return name if re.search("[\ud800-\udfff]", value) else None
+        return name if _HALF.search(value) else None
     for key, item in _items(value):
-        if isinstance(key, str) and isinstance(value, dict) and find_surrogate(key, ""):
+        if isinstance(key, str) and _HALF.search(key):
             return f"a key of {name}"
         found = find_surrogate(item, f"{name}[{key!r}]")
         if found:

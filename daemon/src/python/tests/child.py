@@ -107,6 +107,13 @@ def spec(name, *params, doc=None, signature=None):
 ECHO = {"name": "mcp__s__echo", "server": "s", "attr": "echo"}
 
 
+def _is_inherited(fd):
+    try:
+        return os.get_inheritable(fd)
+    except OSError:
+        return False
+
+
 class Child:
     """One child process with its channel and pipes."""
 
@@ -122,6 +129,7 @@ class Child:
             (os.POSIX_SPAWN_DUP2, high[1], 1),
             (os.POSIX_SPAWN_DUP2, high[2], 2),
             (os.POSIX_SPAWN_DUP2, high[0], 3),
+            *((os.POSIX_SPAWN_CLOSE, fd) for fd in range(4, 100) if _is_inherited(fd)),
         ]
         self.started = time.perf_counter()
         with _directory_lock:
