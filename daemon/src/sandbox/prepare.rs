@@ -17,7 +17,7 @@ use super::{
     attest::Expected,
     error::Step,
     interpreter::{Interpreter, Search},
-    scratch::ScratchRoot,
+    scratch::{ScratchRoot, UsedBy},
     view::View,
 };
 use crate::guardian::Guardian;
@@ -75,11 +75,14 @@ pub(super) async fn prepare(
         return (Ok(ready), vec![layer("limits", LayerState::Ok, "descriptors, memory, CPU time, file size")]);
     }
     let mut tried = self_test(&ready).await;
-    if ready.write_xor_execute && tried.as_ref().is_ok_and(|(answer, _)| !answer.callbacks) {
+    if level != Level::Seatbelt && !tried.as_ref().is_ok_and(|(answer, _)| answer.broken.is_empty()) {
         ready.write_xor_execute = false;
-        tried = self_test(&ready).await;
-        if let Ok((_, missing)) = &mut tried {
-            missing.push((MEMORY_PROTECTION.to_owned(), "this Python's ctypes needs such memory".to_owned()));
+        let second = self_test(&ready).await;
+        if let Ok((answer, mut missing)) = second
+            && answer.broken.is_empty()
+        {
+            missing.push((MEMORY_PROTECTION.to_owned(), "this Python does not work with it".to_owned()));
+            tried = Ok((answer, missing));
         }
     }
     match tried.and_then(|(answer, missing)| answer.verdict(level).map(|count| (count, missing))) {
@@ -128,7 +131,9 @@ async fn set_up(plan: SandboxPlan, level: Level, guardian: Guardian) -> Result<R
                     .map_err(|reason| SandboxError::Interpreter { path: interpreter.image.clone(), reason })?,
                 Level::Seatbelt | Level::None => None,
             };
-            Ok((view, ScratchRoot::claim(&root, owner)?))
+            let root_without_view = level == Level::Landlock && rustix::process::geteuid().is_root();
+            let used_by = if root_without_view { UsedBy::Nobody } else { UsedBy::Owner };
+            Ok((view, ScratchRoot::claim(&root, used_by, owner)?))
         }
     })
     .await
@@ -145,7 +150,6 @@ struct Answer {
     tried: usize,
     through: Vec<String>,
     broken: Vec<String>,
-    callbacks: bool,
 }
 
 impl Answer {
@@ -295,7 +299,7 @@ fn layers(ready: &Ready, missing: &[(String, String)], tried: usize) -> Vec<Sand
             let lacking = missing.iter().find(|(missing, _)| missing == name);
             layers.push(match lacking {
                 Some((_, reason)) => layer(name, LayerState::MissingDepth, reason.as_str()),
-                None => ok(name, landlock_detail(name)),
+                None => ok(name, depth_detail(name)),
             });
         }
         layers.push(layer("cgroup", LayerState::MissingDepth, "not used; limits bound memory and threads"));
@@ -304,13 +308,13 @@ fn layers(ready: &Ready, missing: &[(String, String)], tried: usize) -> Vec<Sand
     layers
 }
 
-fn landlock_detail(name: &str) -> String {
-    #[cfg(target_os = "linux")]
-    if name == "landlock" {
-        return format!("ABI {}", super::sys::linux::landlock_abi());
+fn depth_detail(name: &str) -> String {
+    match name {
+        #[cfg(target_os = "linux")]
+        "landlock" => format!("ABI {}", super::sys::linux::landlock_abi()),
+        MEMORY_PROTECTION => "no machine code can be made at run time; ctypes callbacks are not to be had".to_owned(),
+        _ => String::new(),
     }
-    let _same_everywhere = name;
-    String::new()
 }
 
 #[cfg(test)]
@@ -323,7 +327,6 @@ mod tests {
             tried: 3,
             through: through.iter().map(ToString::to_string).collect(),
             broken: broken.iter().map(ToString::to_string).collect(),
-            callbacks: true,
         };
         assert_eq!(answer(&[], &[]).verdict(Level::Linux).unwrap(), 3);
         let error = answer(&["a file"], &["threads: no"]).verdict(Level::Linux).unwrap_err().to_string();

@@ -132,24 +132,12 @@ def event_loop():
     asyncio.run(main())
 
 
-def callback():
-    import ctypes
-
-    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
-    assert kind(lambda value: value + 1)(41) == 42
-
-
 works("files in the scratch directory", scratch)
 works("an event loop with a thread", event_loop)
 works("random numbers", lambda: os.urandom(8))
 works("the null device", lambda: open(os.devnull, "w").write("x"))
+works("foreign functions", lambda: __import__("ctypes").CDLL(None).getpid())
 works("decimal numbers", lambda: __import__("decimal").Decimal(1) / 3)
-try:
-    callback()
-    callbacks = True
-except BaseException:
-    callbacks = False
-
-answer = json.dumps({"tried": tried, "through": through, "broken": broken, "callbacks": callbacks}).encode() + b"\n"
+answer = json.dumps({"tried": tried, "through": through, "broken": broken}).encode() + b"\n"
 while answer:
     answer = answer[os.write(3, answer) :]

@@ -6,7 +6,7 @@ mod policy;
 mod table;
 
 pub(super) use self::{
-    filter::{Filter, Instruction},
+    filter::Instruction,
     policy::{Attributes, Policy, allowlist, one_exec},
     table::Arch,
 };
