@@ -1,8 +1,11 @@
 //! A world of its own for each test: home, socket, config, state directory, daemon.
 
 use std::{
+    env,
+    ffi::OsString,
     fs::{self, File},
     io::{self, Write},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
@@ -54,6 +57,12 @@ impl World {
         // The path of a socket must stay under about a hundred bytes, so the directory is not nested in another.
         let dir = tempfile::Builder::new().prefix("ptc-t-").tempdir_in("/tmp").expect("a temporary directory");
         fs::create_dir_all(dir.path().join("home")).expect("a writable temporary directory");
+        // Our programs look for each other by their real names, beside themselves and in PATH.
+        let bin = dir.path().join("bin");
+        fs::create_dir(&bin).expect("a writable temporary directory");
+        for name in ["ptcd", "ptc-shim", "ptcctl"] {
+            symlink(binary(&format!("{name}-under-test")), bin.join(name)).expect("a writable temporary directory");
+        }
         Self { dir, daemon: None, logs: AtomicUsize::new(0) }
     }
 
@@ -111,7 +120,7 @@ impl World {
             .env("PTC_CONFIG", self.config_path())
             .env("PTC_SOCKET", self.socket())
             .env("PTC_STATE_DIR", self.path("state"))
-            .env("TMPDIR", self.path("home"))
+            .env("PATH", self.search_path())
             .env("RUST_BACKTRACE", "1")
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
@@ -205,6 +214,12 @@ impl World {
     /// Everything the daemon has written to its log files and its stderr so far.
     pub fn daemon_log(&self) -> String {
         logs(self.dir.path()).into_iter().map(|(_, text)| text).collect()
+    }
+
+    fn search_path(&self) -> OsString {
+        let before = env::var_os("PATH").unwrap_or_default();
+        let all = std::iter::once(self.path("bin")).chain(env::split_paths(&before));
+        env::join_paths(all).expect("they come from a PATH, but for one without a colon")
     }
 
     fn log(&self, name: &str) -> File {

@@ -1,4 +1,17 @@
 //! End-to-end tests: the real binaries, real pipes and sockets, real and scripted servers.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod bad_programs;
+mod bad_servers;
+mod cases;
+mod claude_code;
+mod configs;
 mod ctl;
+mod fidelity;
 mod harness;
+mod lifetimes;
+mod public_servers;
+mod sdk_clients;
+mod seeds;
+mod sessions;
