@@ -44,4 +44,5 @@ fmt: ## format the sources
 	$(CARGO) fmt --all
 
 bench: release ## measure the release binaries on this machine
-	$(PYTHON) tests/bench/bench.py --bin-dir $(TARGET)/release
+	$(PYTHON) tests/bench/bench.py --bin-dir $(TARGET)/release --sandbox none
+	$(PYTHON) tests/bench/bench.py --bin-dir $(TARGET)/release --sandbox auto

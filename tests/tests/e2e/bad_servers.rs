@@ -72,7 +72,6 @@ fn one_malformed_tool_hides_itself_alone() {
     let names: Vec<String> = serde_json::from_str(&listed.text).unwrap();
     assert!(names.contains(&"mcp__s__echo".to_owned()) && names.contains(&"mcp__s__odd_hints".to_owned()), "{names:?}");
     assert!(!world.status().servers[0].warnings.is_empty(), "the hidden tools are reported");
-    assert_eq!(session.program("print(await mcp__s__odd_hints(), await mcp__s__echo(a=1))").is_error, true);
     assert_eq!(session.program("print(await mcp__s__echo(a=1))").output(), "{'a': 1}\n");
 }
 
