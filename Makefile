@@ -21,7 +21,7 @@ build: ## build the three binaries for development
 release: ## build the three binaries for use
 	$(CARGO) build --release --bins -p ptcd -p ptc-shim
 
-test: test-setup test-python test-rust ## run all tests, installing what they need
+test: test-setup test-rust ## run all tests, installing what they need
 
 test-setup: ## install the pinned public servers and clients for the tests
 	tests/setup
@@ -29,11 +29,8 @@ test-setup: ## install the pinned public servers and clients for the tests
 test-rust:
 	$(CARGO) test --workspace
 
-test-python: ## run the tests of the Python runtime and of the scripted servers
-	@for folder in $(sort $(dir $(wildcard daemon/src/python/test_*.py daemon/src/python/*/test_*.py))); do \
-	  echo "$(PYTHON) -m unittest discover $$folder"; \
-	  $(PYTHON) -B -m unittest discover -s $$folder -t $$folder -p 'test_*.py' || exit 1; \
-	done
+test-python: ## run the tests of the Python runtime alone (`test` runs them too)
+	cd daemon/src/python && $(PYTHON) -B -m unittest discover -t . -s tests
 
 check: ## formatting, lints, documentation
 	$(CARGO) fmt --all --check

@@ -1,11 +1,8 @@
 //! A world of its own for each test: home, socket, config, state directory, daemon.
 
 use std::{
-    env,
-    ffi::OsString,
     fs::{self, File},
     io::{self, Write},
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
@@ -57,12 +54,6 @@ impl World {
         // The path of a socket must stay under about a hundred bytes, so the directory is not nested in another.
         let dir = tempfile::Builder::new().prefix("ptc-t-").tempdir_in("/tmp").expect("a temporary directory");
         fs::create_dir_all(dir.path().join("home")).expect("a writable temporary directory");
-        // Our programs look for each other by their real names, beside themselves and in PATH.
-        let bin = dir.path().join("bin");
-        fs::create_dir(&bin).expect("a writable temporary directory");
-        for name in ["ptcd", "ptc-shim", "ptcctl"] {
-            symlink(binary(&format!("{name}-under-test")), bin.join(name)).expect("a writable temporary directory");
-        }
         Self { dir, daemon: None, logs: AtomicUsize::new(0) }
     }
 
@@ -113,14 +104,13 @@ impl World {
         fs::rename(&draft, self.config_path()).expect("a writable temporary directory");
     }
 
-    /// A command of ours in this world's environment: `ptcd-under-test`, `ptc-shim-under-test` or `ptcctl-under-test`.
+    /// A command of ours in this world's environment: `ptcd`, `ptc-shim` or `ptcctl`.
     pub fn command(&self, name: &str) -> Command {
         let mut command = bare_command(&binary(name), &self.path("home"));
         command
             .env("PTC_CONFIG", self.config_path())
             .env("PTC_SOCKET", self.socket())
             .env("PTC_STATE_DIR", self.path("state"))
-            .env("PATH", self.search_path())
             .env("RUST_BACKTRACE", "1")
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
@@ -130,7 +120,7 @@ impl World {
 
     /// Starts the daemon and waits until it answers.
     pub fn start_daemon(&mut self) {
-        let mut command = self.command("ptcd-under-test");
+        let mut command = self.command("ptcd");
         self.daemon = Some(Group::spawn(command.arg("run").stdout(self.log("ptcd-stdout"))));
         let daemon = self.daemon.as_mut().expect("set above");
         let socket = self.dir.path().join("d.sock");
@@ -164,7 +154,7 @@ impl World {
 
     /// Starts a shim that may not start a daemon. The handshake is the caller's.
     pub fn shim(&self) -> Session {
-        Session::spawn(self.command("ptc-shim-under-test").arg("--no-autostart"))
+        Session::spawn(self.command("ptc-shim").arg("--no-autostart"))
     }
 
     /// A shim after the handshake.
@@ -176,7 +166,7 @@ impl World {
 
     /// Runs `ptcctl` to its end.
     pub fn ctl(&self, args: &[&str]) -> Ran {
-        Ran::of(self.command("ptcctl-under-test").args(args))
+        Ran::of(self.command("ptcctl").args(args))
     }
 
     /// What `ptcctl status --json` says.
@@ -214,12 +204,6 @@ impl World {
     /// Everything the daemon has written to its log files and its stderr so far.
     pub fn daemon_log(&self) -> String {
         logs(self.dir.path()).into_iter().map(|(_, text)| text).collect()
-    }
-
-    fn search_path(&self) -> OsString {
-        let before = env::var_os("PATH").unwrap_or_default();
-        let all = std::iter::once(self.path("bin")).chain(env::split_paths(&before));
-        env::join_paths(all).expect("they come from a PATH, but for one without a colon")
     }
 
     fn log(&self, name: &str) -> File {

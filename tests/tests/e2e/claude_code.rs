@@ -25,7 +25,7 @@ fn converse(world: &World, turns: &Value) -> Vec<Value> {
     BufReader::new(model.child().stdout.take().unwrap()).read_line(&mut port).unwrap();
 
     let shim = json!({"mcpServers": {"ptc": {
-        "command": binary("ptc-shim-under-test"),
+        "command": binary("ptc-shim"),
         "args": ["--no-autostart", "--socket", world.socket()],
     }}});
     fs::write(world.path("mcp.json"), shim.to_string()).unwrap();

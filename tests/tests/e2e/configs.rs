@@ -26,7 +26,7 @@ execution:
 fn three_mistakes_are_reported_at_once_with_their_places() {
     let world = World::empty();
     world.write_config(THREE_MISTAKES);
-    let ran = Ran::of(world.command("ptcd-under-test").arg("check"));
+    let ran = Ran::of(world.command("ptcd").arg("check"));
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let said = format!("{}{}", ran.stdout, ran.stderr);
     let config = world.config_path();

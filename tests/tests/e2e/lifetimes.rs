@@ -149,7 +149,7 @@ fn two_shims_run_programs_at_once_without_a_mix_up() {
 #[test]
 fn a_second_daemon_on_the_same_socket_is_refused_and_a_stale_socket_replaced() {
     let mut world = world();
-    let second = ptc_tests::world::Ran::of(world.command("ptcd-under-test").arg("run"));
+    let second = ptc_tests::world::Ran::of(world.command("ptcd").arg("run"));
     assert_ne!(second.code, Some(0));
     assert!(second.stderr.contains("d.sock"), "{}", second.stderr);
     world.kill_daemon();
@@ -162,7 +162,7 @@ fn a_second_daemon_on_the_same_socket_is_refused_and_a_stale_socket_replaced() {
 fn a_shim_starts_the_daemon_that_is_missing_once() {
     let world = World::empty();
     world.write_config(&config(vec![fake("s", &json!({}))], &json!({})).to_string());
-    let mut sessions: Vec<_> = (0..3).map(|_| ptc_tests::Session::spawn(&mut world.command("ptc-shim-under-test"))).collect();
+    let mut sessions: Vec<_> = (0..3).map(|_| ptc_tests::Session::spawn(&mut world.command("ptc-shim"))).collect();
     for session in &mut sessions {
         session.initialize();
     }

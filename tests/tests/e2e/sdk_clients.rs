@@ -30,11 +30,11 @@ fn plan() -> String {
 
 /// Runs a client in the world's environment; it starts the shim.
 fn drive(world: &World, client: &mut Command) -> Value {
-    let shim = world.command("ptc-shim-under-test");
+    let shim = world.command("ptc-shim");
     for (key, value) in shim.get_envs() {
         client.env(key, value.unwrap_or_default());
     }
-    let ran = Ran::of(client.arg(plan()).arg(binary("ptc-shim-under-test")).arg("--no-autostart"));
+    let ran = Ran::of(client.arg(plan()).arg(binary("ptc-shim")).arg("--no-autostart"));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     serde_json::from_str(&ran.stdout).unwrap()
 }
