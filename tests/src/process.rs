@@ -124,6 +124,17 @@ pub fn descendants(root: u32) -> BTreeSet<Witness> {
     found.into_iter().filter_map(Witness::of).collect()
 }
 
+/// Kills every process whose environment has this entry: the last net for those that were started by others.
+pub fn kill_by_environment(entry: &str) {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in pids.filter_map(|found| found.file_name().to_str()?.parse::<i32>().ok()) {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|found| found == entry.as_bytes()) {
+            Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
+        }
+    }
+}
+
 /// Waits until none of these processes runs any more.
 ///
 /// # Panics

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::{
     client::Session,
     fixtures::{bare_command, binary},
-    process::Group,
+    process::{Group, kill_by_environment},
     until,
     wait::PATIENCE,
 };
@@ -227,6 +227,8 @@ impl Drop for World {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
+        self.daemon = None;
+        kill_by_environment(&format!("PTC_SOCKET={}", self.socket().display()));
     }
 }
 

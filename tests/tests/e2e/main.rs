@@ -7,6 +7,7 @@ mod bad_servers;
 mod cases;
 mod claude_code;
 mod configs;
+mod control;
 mod ctl;
 mod fidelity;
 mod harness;
