@@ -7,7 +7,7 @@ CARGO  ?= cargo
 PYTHON ?= python3
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo build release test test-rust test-python test-setup check fmt bench
+.PHONY: help demo build release test test-rust test-python test-setup check fmt bench chaos
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -43,3 +43,6 @@ fmt: ## format the sources
 bench: release ## measure the release binaries on this machine
 	$(PYTHON) tests/bench/bench.py --bin-dir $(TARGET)/release --sandbox none
 	$(PYTHON) tests/bench/bench.py --bin-dir $(TARGET)/release --sandbox auto
+
+chaos: test-setup ## minutes of random kills, restarts and config edits (PTC_CHAOS_SECONDS, PTC_CHAOS_SEED)
+	PTC_CHAOS_SECONDS=$(or $(PTC_CHAOS_SECONDS),180) $(CARGO) test -p ptc-tests --test e2e chaos:: -- --nocapture

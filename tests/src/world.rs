@@ -164,9 +164,9 @@ impl World {
         session
     }
 
-    /// Runs `ptcctl` to its end.
+    /// Runs `ptcctl` to its end; it may not start a daemon.
     pub fn ctl(&self, args: &[&str]) -> Ran {
-        Ran::of(self.command("ptcctl").args(args))
+        Ran::of(self.command("ptcctl").arg("--no-autostart").args(args))
     }
 
     /// What `ptcctl status --json` says.

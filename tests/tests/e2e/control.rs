@@ -73,6 +73,6 @@ fn logs_show_a_servers_stderr() {
 #[test]
 fn exit_codes_tell_what_is_wrong() {
     let world = World::empty();
-    assert_eq!(world.ctl(&["status", "--no-autostart"]).code, Some(69), "no daemon");
+    assert_eq!(world.ctl(&["status"]).code, Some(69), "no daemon");
     assert_eq!(world.ctl(&["no-such-verb"]).code, Some(2), "usage");
 }

@@ -5,6 +5,7 @@
 mod bad_programs;
 mod bad_servers;
 mod cases;
+mod chaos;
 mod claude_code;
 mod configs;
 mod control;
