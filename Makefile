@@ -7,7 +7,7 @@ CARGO  ?= cargo
 PYTHON ?= python3
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo build release test test-rust test-python test-setup check fmt bench chaos
+.PHONY: help demo build release test test-rust test-python test-setup check fmt bench bench-context chaos
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -46,3 +46,6 @@ bench: release ## measure the release binaries on this machine
 
 chaos: test-setup ## minutes of random kills, restarts and config edits (PTC_CHAOS_SECONDS, PTC_CHAOS_SEED)
 	PTC_CHAOS_SECONDS=$(or $(PTC_CHAOS_SECONDS),180) $(CARGO) test -p ptc-tests --test e2e chaos:: -- --nocapture
+
+bench-context: test-setup build ## measure what enters a conversation with and without ptc
+	$(PYTHON) tests/bench/context.py --bin-dir $(TARGET)/debug

@@ -13,63 +13,14 @@ import json
 import os
 import pathlib
 import platform
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 
+from world import Daemon
+
 FAKE_SERVER = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "fake_server.py"
-
-
-class Client:
-    """An MCP client on the pipes of a shim. Requests may be sent from several threads."""
-
-    def __init__(self, argv, env):
-        self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL)
-        self.last, self.waiting, self.lock = 0, {}, threading.Lock()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            message = json.loads(line)
-            if waiting := self.waiting.pop(message.get("id"), None):
-                waiting.append(message)
-                waiting[0].set()
-
-    def request(self, method, params):
-        waiting = [threading.Event()]
-        with self.lock:
-            self.last += 1
-            self.waiting[self.last] = waiting
-            text = json.dumps({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params})
-            self.process.stdin.write(text.encode() + b"\n")
-            self.process.stdin.flush()
-        if not waiting[0].wait(120):
-            sys.exit(f"bench: no answer to {method}")
-        if "error" in waiting[1]:
-            sys.exit(f"bench: {method} failed: {waiting[1]['error']}")
-        return waiting[1]["result"]
-
-    def initialize(self):
-        self.request("initialize", {"protocolVersion": "2025-06-18", "capabilities": {},
-                                    "clientInfo": {"name": "bench", "version": "1"}})
-        self.process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
-        self.process.stdin.flush()
-
-    def program(self, code):
-        result = self.request("tools/call", {"name": "execute_program", "arguments": {"code": code}})
-        text = result["content"][0]["text"]
-        if result.get("isError"):
-            sys.exit(f"bench: a program failed: {text[:500]}")
-        return text
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(10)
 
 
 def percentile(sorted_samples, share):
@@ -79,41 +30,15 @@ def percentile(sorted_samples, share):
 class Bench:
     def __init__(self, options):
         self.options, self.rows = options, []
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ptc-bench-", dir="/tmp"))
-        self.env = {"HOME": str(self.dir), "PATH": os.environ["PATH"], "PTC_SOCKET": str(self.dir / "d.sock"),
-                    "PTC_CONFIG": str(self.dir / "config.yaml"), "PTC_STATE_DIR": str(self.dir / "state")}
-        settings = {
+        self.daemon = Daemon(options.bin_dir, {
             "servers": [{"name": "mock", "transport": "stdio", "command": sys.executable, "args": [str(FAKE_SERVER)],
                          "max_concurrent_calls": 100}],
             "execution": {"sandbox": options.sandbox, "max_concurrent_calls": 100, "warm_children": options.warm},
-        }
-        (self.dir / "config.yaml").write_text(json.dumps(settings))
-        self.daemon = subprocess.Popen([self.binary("ptcd"), "run"], env=self.env, stdout=subprocess.DEVNULL,
-                                       stderr=(self.dir / "ptcd.stderr").open("w"))
-
-    def binary(self, name):
-        return str(pathlib.Path(self.options.bin_dir).resolve() / name)
-
-    def client(self):
-        client = Client([self.binary("ptc-shim"), "--no-autostart"], self.env)
-        client.initialize()
-        return client
-
-    def status(self):
-        ran = subprocess.run([self.binary("ptcctl"), "status", "--json"], env=self.env, capture_output=True, text=True)
-        return json.loads(ran.stdout) if ran.returncode == 0 else None
-
-    def wait(self, what, wanted):
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            if (status := self.status()) and wanted(status):
-                return status
-            time.sleep(0.02)
-        sys.exit(f"bench: waited in vain until {what}")
+        })
 
     def warm(self):
         """Until the pool is full again; else a figure would be that of a cold start."""
-        self.wait("the pool is warm", lambda s: s["pool"]["warm"] >= self.options.warm and not s["pool"]["running"])
+        self.daemon.wait("the pool is warm", lambda s: s["pool"]["warm"] >= self.options.warm and not s["pool"]["running"])
 
     def measure(self, name, once, samples, unit="ms", before=lambda: None):
         figures = []
@@ -130,21 +55,19 @@ class Bench:
 
     def run(self):
         samples = self.options.samples
-        self.wait("the server is ready", lambda s: all(server["state"] == "ready" for server in s["servers"]))
+        self.daemon.wait_ready()
         print(f"{'figure':<58} {'median':>9}  {'p10':>9} {'p90':>9}")
 
         started = []
 
         def spawn():
-            client = Client([self.binary("ptc-shim"), "--no-autostart"], self.env)
-            client.initialize()
-            started.append(client)
+            started.append(self.daemon.client())
 
         self.measure("shim spawned → initialize answered", spawn, samples)
         for client in started:
             client.close()
 
-        client = self.client()
+        client = self.daemon.client()
         self.measure("execute_program print(1), warm child", lambda: client.program("print(1)") and None, samples,
                      before=self.warm)
         self.measure("execute_program print(1), back to back", lambda: client.program("print(1)") and None, samples)
@@ -174,19 +97,12 @@ class Bench:
             return 40 / (time.perf_counter() - start)
 
         self.measure("8 programs at a time, print(1)", eight, 5, unit="programs/s")
-        status = self.status()
+        status = self.daemon.status()
         print(f"{'memory of ptcd':<58} {status['daemon']['rss_bytes'] / 2**20:>9.1f}  MB")
         rss = shim_memory(client.process.pid)
         if rss:
             print(f"{'memory of a shim':<58} {rss / 2**10:>9.1f}  MB")
         client.close()
-
-    def close(self):
-        self.daemon.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.daemon.wait(10)
-        self.daemon.kill()
-        shutil.rmtree(self.dir, ignore_errors=True)
 
 
 def shim_memory(pid):
@@ -222,7 +138,7 @@ def main():
     try:
         bench.run()
     finally:
-        bench.close()
+        bench.daemon.close()
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps({"machine": machine, "figures": bench.rows}, indent=1))
 

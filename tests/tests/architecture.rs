@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "app",
         &["config", "front", "gateway", "guardian", "logging", "runner", "sandbox", "supervisor", "python", "demo"],
     ),
+    ("reload", &["supervisor", "config"]),
     ("front", &["runner", "gateway", "supervisor", "config"]),
     ("runner", &["gateway", "sandbox", "config", "python"]),
     ("gateway", &["supervisor", "config"]),
