@@ -33,3 +33,8 @@ pub fn fake(name: &str, script: &Value) -> Value {
 pub fn finance(name: &str) -> Value {
     stdio(name, &sdk_python(), vec![json!(fixture("finance_server.py"))])
 }
+
+/// A server behind a URL; `transport` is `http` or `sse`.
+pub fn remote(name: &str, transport: &str, url: &str) -> Value {
+    json!({"name": name, "transport": transport, "url": url})
+}
