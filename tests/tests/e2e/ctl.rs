@@ -28,7 +28,7 @@ fn program(world: &World, code: &str) -> String {
 fn without_a_daemon_each_question_ends_with_its_own_code_and_one_line() {
     let world = World::empty();
     for verb in [&["status"][..], &["ps"], &["tools"], &["reload"], &["restart", "x"], &["logs"], &["kill", "p-1"]] {
-        let ran = world.ctl(&[&["--no-autostart"], verb].concat());
+        let ran = world.ctl(verb);
         assert_eq!(ran.code, Some(69), "{verb:?}");
         assert_eq!(ran.stdout, "");
         assert!(ran.stderr.starts_with("ptcctl: ") && ran.stderr.lines().count() == 1, "{}", ran.stderr);
@@ -83,7 +83,7 @@ fn output_comes_while_the_program_runs_and_an_interrupt_ends_it() {
     let world = World::ready(&echo());
     let code = "import asyncio\nprint('started')\nawait asyncio.sleep(1000)\n";
     let seen = world.path("seen");
-    let mut command = world.command("ptcctl-under-test");
+    let mut command = world.command("ptcctl");
     command.args(["run", &program(&world, code)]).stdout(fs::File::create(&seen).unwrap());
     let mut run = Group::spawn(&mut command);
     until("the first output", PATIENCE, || (fs::read_to_string(&seen).unwrap() == "started\n").then_some(()));
@@ -97,7 +97,7 @@ fn output_comes_while_the_program_runs_and_an_interrupt_ends_it() {
 #[test]
 fn kill_ends_a_program_and_an_unknown_one_is_an_error() {
     let world = World::ready(&echo());
-    let mut command = world.command("ptcctl-under-test");
+    let mut command = world.command("ptcctl");
     command.args(["run", &program(&world, "while True: pass\n")]);
     let mut run = Group::spawn(&mut command);
     let programs = world.wait_status("the running program", |status| status.programs.len() == 1).programs;
@@ -213,7 +213,7 @@ fn import_takes_over_the_servers_of_claude_code() {
     }
     let written = fs::metadata(world.config_path()).unwrap();
     assert_eq!(written.permissions().mode() & 0o777, 0o600, "it may hold keys");
-    let check = Ran::of(world.command("ptcd-under-test").arg("check").env("KEY", "k"));
+    let check = Ran::of(world.command("ptcd").arg("check").env("KEY", "k"));
     assert_eq!(check.code, Some(0), "{check:?}");
 }
 
@@ -254,14 +254,14 @@ fn install_is_done_once_and_uninstall_takes_it_back() {
     assert!(std::process::Command::new("/bin/sh").args(["-c", &script]).status().unwrap().success());
     let ctl = |args: &[&str]| {
         let path = format!("{}:/usr/bin:/bin", bin.display());
-        Ran::of(world.command("ptcctl-under-test").args(args).env("PATH", path))
+        Ran::of(world.command("ptcctl").args(args).env("PATH", path))
     };
     let unit = world.path("home/.config/systemd/user/ptcd.service");
 
     let first = ctl(&["install"]);
     assert_eq!(first.code, Some(0), "{first:?}");
     let text = fs::read_to_string(&unit).unwrap();
-    assert!(text.contains("ptcd-under-test\" \"run\" \"--config\""), "the named config is kept: {text}");
+    assert!(text.contains("ptcd\" \"run\" \"--config\""), "the named config is kept: {text}");
     let commands = fs::read_to_string(&asked).unwrap();
     assert!(
         commands.ends_with("--user daemon-reload\n--user enable ptcd.service\n--user restart ptcd.service\n"),

@@ -8,7 +8,6 @@ mod cases;
 mod chaos;
 mod claude_code;
 mod configs;
-mod control;
 mod ctl;
 mod fidelity;
 mod harness;
