@@ -82,8 +82,8 @@ fn its_model_sees_the_output_of_programs_and_nothing_else() {
         ]),
     );
 
-    let system = requests.iter().map(Value::to_string).collect::<String>();
-    assert!(system.contains("financial-data"), "the instructions name the servers");
+    let first = requests[0].to_string();
+    assert!(first.contains("## ptc\\n") && first.contains("financial_data 3"), "the instructions name the servers: {first}");
     let seen = seen(&requests);
     assert_eq!(
         seen[0],

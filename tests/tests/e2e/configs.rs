@@ -61,7 +61,7 @@ fn a_file_that_does_not_parse_changes_nothing() {
         assert_eq!(status.servers[0].pid, before.servers[0].pid, "{text:?}: {ran:?}");
         assert_eq!(status.servers.len(), 1, "{text:?}");
         assert!(status.config.error.is_some(), "{text:?}");
-        assert_eq!(ran.code, Some(1), "{text:?}: {ran:?}");
+        assert_eq!(ran.code, Some(78), "{text:?}: {ran:?}");
     }
     world.write_config(&good.to_string());
     assert_eq!(world.ctl(&["reload"]).code, Some(0));
