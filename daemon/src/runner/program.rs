@@ -89,10 +89,12 @@ pub(super) async fn live(warm: Warm, run: &Run) -> Outcome {
     let (answers, answers_out) = mpsc::channel(32);
     tasks.spawn(write_frames(writer, answers_out));
 
+    // Lives until the account is closed, so that what still runs is recorded as unfinished before it is dropped.
+    let mut calls = JoinSet::new();
     let end = match channel::frame(&start_message(run)) {
         Ok(start) => {
             let _closed = answers.send(start).await;
-            converse(run, started, frames, &mut chunks, answers, &mut printed).await
+            converse(run, started, &mut calls, frames, &mut chunks, answers, &mut printed).await
         }
         Err(error) => End::Channel(error),
     };
@@ -103,6 +105,8 @@ pub(super) async fn live(warm: Warm, run: &Run) -> Outcome {
     let elapsed = started.elapsed();
     child.kill().await;
     run.calls.finish();
+    // Dropping the calls cancels them at their servers.
+    drop(calls);
     let drained = async {
         while let Some((stream, bytes)) = chunks.recv().await {
             printed.take(stream, &bytes).await;
@@ -115,17 +119,16 @@ pub(super) async fn live(warm: Warm, run: &Run) -> Outcome {
     outcome(run, end, exit, elapsed, printed)
 }
 
-/// The conversation with the child until something ends it. Calls still running then are dropped, which cancels them
-/// at their servers.
+/// The conversation with the child until something ends it. Calls still running then stay in `calls`.
 async fn converse(
     run: &Run,
     started: Instant,
+    calls: &mut JoinSet<u64>,
     mut frames: mpsc::Receiver<Result<FromChild, ChannelError>>,
     chunks: &mut mpsc::Receiver<(Stream, Vec<u8>)>,
     answers: mpsc::Sender<Vec<u8>>,
     printed: &mut Printed<'_>,
 ) -> End {
-    let mut calls: JoinSet<u64> = JoinSet::new();
     let mut aborts: HashMap<u64, AbortHandle> = HashMap::new();
     let mut progress = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS, PROGRESS);
     progress.set_missed_tick_behavior(MissedTickBehavior::Skip);

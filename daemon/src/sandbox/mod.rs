@@ -101,7 +101,7 @@ impl fmt::Display for Exit {
 /// Name of a signal, as in signal(7).
 fn signal_name(signal: rustix::process::Signal) -> String {
     let debug = format!("{signal:?}");
-    format!("SIG{}", debug.trim_start_matches("Signal::"))
+    format!("SIG{}", debug.trim_matches('"').trim_start_matches("Signal::"))
 }
 
 /// Limits that end a process.

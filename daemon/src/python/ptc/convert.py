@@ -4,7 +4,8 @@
 2. A structured object that a text repeats as JSON, or that has any other keys than exactly `result`, is the value.
    Notes: the texts that are not that same JSON.
 3. A structured object `{"result": x}` that no text repeats is a wrapper: the value is x, and a string x is decoded as JSON where that is
-   possible. Structured content that is not an object is the value as it is. Notes: the texts that neither equal x nor are its JSON.
+   possible. Structured content that is not an object is the value as it is. Notes: the texts that neither equal x nor are its JSON;
+   none when x is a list and the texts are its items one by one, as the Python SDK writes lists.
 4. Without structured content and without text the value is None.
 5. A single text is decoded as JSON where that is possible (so `true` and `12` become bool and int), else it stays a string: `007` and
    the empty text are no JSON and stay strings. The tokens NaN and Infinity are read as floats, as Python does.
@@ -60,7 +61,10 @@ def _from_structured(structured, texts, keep_text):
         inner = structured["result"]
     else:
         inner = structured
-    notes = [text for text, value in zip(texts, decoded) if text != inner and not _same(value, inner)]
+    if isinstance(inner, list) and len(inner) == len(texts) and all(map(_renders, texts, decoded, inner)):
+        notes = []
+    else:
+        notes = [text for text, value in zip(texts, decoded) if not _renders(text, value, inner)]
     if isinstance(inner, str) and isinstance(structured, dict) and not keep_text:
         parsed = decode(inner)
         inner = inner if parsed is _NOT_JSON else parsed
@@ -80,6 +84,11 @@ def _from_texts(texts, keep_text):
     text = "\n".join(texts)
     value = decode(text)
     return (text if value is _NOT_JSON else value), []
+
+
+def _renders(text, value, other):
+    """Whether a text, or the value it is the JSON of, says the same as another value."""
+    return text == other or _same(value, other)
 
 
 def _same(value, other):

@@ -108,6 +108,11 @@ fn message(value: &str) -> Message<'_> {
             id: id.and_then(request_id),
             result: Err(RpcError { code: INTERNAL_ERROR, message: "the server answered with an empty error".into() }),
         },
+        // A log line of the server may have an id too, but not our protocol's mark.
+        Envelope { rpc: true, .. } => match id.and_then(request_id) {
+            Some(id) => Message::Broken { id, detail: "it has neither a result nor an error".into() },
+            None => Message::Noise(value),
+        },
         Envelope { .. } => Message::Noise(value),
     }
 }
@@ -154,6 +159,8 @@ fn rpc_error(text: &str) -> RpcError {
 
 #[derive(Default)]
 struct Envelope<'a> {
+    /// Whether there is a member `jsonrpc`.
+    rpc: bool,
     id: Option<&'a RawValue>,
     method: Option<Cow<'a, str>>,
     params: Option<&'a RawValue>,
@@ -185,7 +192,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Envelope<'a> {
                             let method: &RawValue = map.next_value()?;
                             envelope.method = serde_json::from_str(method.get()).ok().map(Cow::Owned);
                         }
-                        _ => {
+                        other => {
+                            envelope.rpc |= other == "jsonrpc";
                             map.next_value::<IgnoredAny>()?;
                         }
                     }
@@ -220,6 +228,12 @@ mod tests {
             Message::Response { id: Some(RequestId::Number(5)), result: Ok(raw) } => raw.get().to_owned(),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_ends_its_request() {
+        assert!(matches!(one(r#"{"jsonrpc":"2.0","id":5}"#), Message::Broken { id: RequestId::Number(5), .. }));
+        assert!(matches!(one(r#"{"level":"info","id":5}"#), Message::Noise(_)));
     }
 
     #[test]
