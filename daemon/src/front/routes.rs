@@ -92,7 +92,8 @@ struct ToolsQuery {
 }
 
 async fn tools(State(front): State<Front>, Query(asked): Query<ToolsQuery>) -> Result<Json<Tools>, Failure> {
-    let query = ToolQuery { query: asked.query, server: asked.server, glob: asked.glob };
+    let named = asked.server.map(|name| server(&front, &name)).transpose()?;
+    let query = ToolQuery { query: asked.query, server: named.map(|name| name.to_string()), glob: asked.glob };
     let mut tools = front.gateway.tools(&query).map_err(|problem| Failure(StatusCode::BAD_REQUEST, problem))?;
     let ConfigStatus { error, .. } = front.reloader.status();
     tools.config_error = error;

@@ -68,7 +68,6 @@ fn program(dice: &mut Dice, mark: usize) -> String {
     )
 }
 
-#[cfg(target_os = "linux")]
 fn open_files(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
@@ -159,7 +158,6 @@ fn chaos(seed: u64, length: Duration) {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn every_program_ends_right_or_with_an_honest_error() {
     let number = |name: &str, default: u64| env::var(name).ok().map_or(default, |text| text.parse().unwrap());
     let length = Duration::from_secs(number("PTC_CHAOS_SECONDS", 10));

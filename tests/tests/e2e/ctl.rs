@@ -194,6 +194,7 @@ fn doctor_finds_what_keeps_a_server_from_working() {
 #[test]
 fn doctor_is_content_with_a_healthy_daemon() {
     let world = World::ready(&echo());
+    world.wait_status("the sandbox is prepared", |status| !status.sandbox.level.is_empty());
     let ran = world.ctl(&["doctor"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }

@@ -5,13 +5,13 @@
 mod bad_programs;
 mod bad_servers;
 mod cases;
+#[cfg(target_os = "linux")]
 mod chaos;
 mod claude_code;
 mod configs;
 mod ctl;
 mod fidelity;
 mod harness;
-mod http_servers;
 mod lifetimes;
 mod public_servers;
 mod sdk_clients;
