@@ -95,7 +95,9 @@ fn a_tool_error_is_a_tool_error_with_its_tool_code_and_message() {
     assert!(text.contains("ToolError: 'mcp__s__fail' returned an error: boom"), "{text}");
     assert_eq!(raised.outcome()["tool_calls"][0]["ok"], false);
 
-    let rpc = session.program("try:\n    await mcp__s__rpc_error(code=-32000, message='overloaded')\nexcept ToolError as e:\n    print(e)");
+    let rpc = session.program(
+        "try:\n    await mcp__s__rpc_error(code=-32000, message='overloaded')\nexcept ToolError as e:\n    print(e)",
+    );
     assert_eq!(rpc.output(), "'mcp__s__rpc_error' failed: overloaded\n");
 }
 
@@ -155,7 +157,12 @@ fn a_hundred_calls_overlap_up_to_the_limit() {
 fn ways_out_of_a_program_that_are_not_its_end() {
     let world = world(&json!({}));
     let mut session = world.session();
-    for code in ["print('a')\nexit()", "print('a')\nimport sys\nsys.exit(0)", "print('a')\nquit()", "print('a')\nraise SystemExit"] {
+    for code in [
+        "print('a')\nexit()",
+        "print('a')\nimport sys\nsys.exit(0)",
+        "print('a')\nquit()",
+        "print('a')\nraise SystemExit",
+    ] {
         assert_eq!(session.program(code).output(), "a\n", "{code}");
     }
     for (code, part) in [

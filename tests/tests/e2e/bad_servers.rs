@@ -50,7 +50,8 @@ fn junk_on_stdout_is_skipped_and_counted() {
     });
     let world = world(vec![fake("noisy", &script)]);
     is_ready(&world, "noisy");
-    let result = world.session().program("for n in range(3):\n    print(await mcp__noisy__junk(), await mcp__noisy__echo(n=n))");
+    let result =
+        world.session().program("for n in range(3):\n    print(await mcp__noisy__junk(), await mcp__noisy__echo(n=n))");
     assert_eq!(result.output(), "clean {'n': 0}\nclean {'n': 1}\nclean {'n': 2}\n");
     assert_eq!(world.status().servers[0].starts, 1, "noise is no reason to reconnect");
 }
@@ -156,7 +157,9 @@ fn a_killed_server_fails_its_calls_shows_within_a_second_and_comes_back() {
     let pid = world.status().servers[0].pid.unwrap();
     let start = Instant::now();
     kill(pid);
-    world.wait_servers("its death shows", |servers| servers[0].pid != Some(pid) || servers[0].state != ServerState::Ready);
+    world.wait_servers("its death shows", |servers| {
+        servers[0].pid != Some(pid) || servers[0].state != ServerState::Ready
+    });
     assert!(start.elapsed() < Duration::from_millis(1500), "it showed after {:?}", start.elapsed());
 }
 
@@ -187,7 +190,8 @@ fn a_server_that_keeps_ending_backs_off() {
 fn no_grandchild_survives_its_server() {
     let dir = tempfile::tempdir().unwrap();
     let (pids, own) = (dir.path().join("grandchildren"), dir.path().join("own"));
-    let stubborn = fake("stubborn", &json!({"ignore_eof": true, "ignore_term": true, "grandchild": pids, "pidfile": own}));
+    let stubborn =
+        fake("stubborn", &json!({"ignore_eof": true, "ignore_term": true, "grandchild": pids, "pidfile": own}));
     let shell = stdio("shell", "sh".as_ref(), {
         let inner = fake("inner", &json!({"pidfile": own, "grandchild": pids}));
         let words: Vec<String> = std::iter::once(&inner["command"])
@@ -199,7 +203,8 @@ fn no_grandchild_survives_its_server() {
     let mut world = world(vec![stubborn, shell]);
     is_ready(&world, "stubborn");
     is_ready(&world, "shell");
-    let read = |path| -> Vec<u32> { fs::read_to_string(path).unwrap().lines().map(|line| line.parse().unwrap()).collect() };
+    let read =
+        |path| -> Vec<u32> { fs::read_to_string(path).unwrap().lines().map(|line| line.parse().unwrap()).collect() };
     let witnesses = || read(&own).into_iter().chain(read(&pids)).filter_map(Witness::of);
     let first: std::collections::BTreeSet<Witness> = witnesses().collect();
     assert_eq!(first.len(), 4, "{first:?}");

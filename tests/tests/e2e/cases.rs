@@ -86,7 +86,11 @@ fn run(case: Case) -> Result<(), String> {
             say(format!("the result should be {emitted}"));
         }
         program.has.iter().filter(|part| !text.contains(*part)).for_each(|part| say(format!("{part:?} is missing")));
-        program.lacks.iter().filter(|part| text.contains(*part)).for_each(|part| say(format!("{part:?} should not be there")));
+        program
+            .lacks
+            .iter()
+            .filter(|part| text.contains(*part))
+            .for_each(|part| say(format!("{part:?} should not be there")));
         if !program.any.is_empty() && !program.any.iter().any(|part| text.contains(part)) {
             say(format!("none of {:?} is there", program.any));
         }

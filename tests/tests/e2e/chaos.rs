@@ -147,7 +147,10 @@ fn chaos(seed: u64, length: Duration) {
         servers.len() == SERVERS && servers.iter().all(|server| server.state == ServerState::Ready)
     });
     let after = world.wait_status("everything has settled", |status| {
-        status.programs.is_empty() && status.sessions.is_empty() && status.pool.running == 0 && open_files(daemon) <= before.0 + 10
+        status.programs.is_empty()
+            && status.sessions.is_empty()
+            && status.pool.running == 0
+            && open_files(daemon) <= before.0 + 10
     });
     let grown = after.daemon.rss_bytes.saturating_sub(before.1);
     assert!(grown < 64 << 20, "seed {seed}: the daemon grew by {} KiB", grown >> 10);

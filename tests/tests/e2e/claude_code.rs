@@ -50,7 +50,8 @@ fn converse(world: &World, turns: &Value) -> Vec<Value> {
 
 /// The results of tool uses in the last request, in order, with `is_error`.
 fn seen(requests: &[Value]) -> Vec<(String, bool)> {
-    let blocks = requests.last().unwrap()["messages"].as_array().unwrap().iter().filter_map(|m| m["content"].as_array());
+    let blocks =
+        requests.last().unwrap()["messages"].as_array().unwrap().iter().filter_map(|m| m["content"].as_array());
     let results = blocks.flatten().filter(|block| block["type"] == "tool_result");
     results
         .map(|block| {
@@ -83,7 +84,10 @@ fn its_model_sees_the_output_of_programs_and_nothing_else() {
     );
 
     let first = requests[0].to_string();
-    assert!(first.contains("## ptc\\n") && first.contains("financial_data 3"), "the instructions name the servers: {first}");
+    assert!(
+        first.contains("## ptc\\n") && first.contains("financial_data 3"),
+        "the instructions name the servers: {first}"
+    );
     let seen = seen(&requests);
     assert_eq!(
         seen[0],
@@ -95,15 +99,15 @@ fn its_model_sees_the_output_of_programs_and_nothing_else() {
     );
     let (text, failed) = &seen[1];
     let (body, trace) = text.rsplit_once('\n').unwrap();
-    assert_eq!(
-        body,
-        "[Script executed successfully]\n574785.0 → 513983.0 → 469822.0 → 386064.0\n--- result ---\n4"
-    );
+    assert_eq!(body, "[Script executed successfully]\n574785.0 → 513983.0 → 469822.0 → 386064.0\n--- result ---\n4");
     assert!(trace.starts_with("[tool calls: 1; ") && trace.ends_with("s]"), "{trace}");
     assert!(!failed);
     let (text, failed) = &seen[2];
     assert!(failed);
-    assert!(text.starts_with("[Script execution failed]\nTraceback (most recent call last):\n  File \"<program>\", line 2"), "{text}");
+    assert!(
+        text.starts_with("[Script execution failed]\nTraceback (most recent call last):\n  File \"<program>\", line 2"),
+        "{text}"
+    );
     assert!(text.ends_with("ValueError: no\n\n--- output before the error ---\nbefore"), "{text}");
     let (text, failed) = &seen[3];
     assert!(!failed && text.contains(&"x".repeat(60000)), "long output reaches the model whole: {} bytes", text.len());

@@ -75,7 +75,9 @@ fn a_reload_touches_only_what_changed() {
     let world = World::ready(&settings);
     let before = world.status();
     let mut session = world.session();
-    let id = session.send_program("import asyncio\nawait asyncio.gather(*(mcp__stays__sleep(seconds=1) for _ in range(2)))\nprint('finished')");
+    let id = session.send_program(
+        "import asyncio\nawait asyncio.gather(*(mcp__stays__sleep(seconds=1) for _ in range(2)))\nprint('finished')",
+    );
     settings["servers"] = json!([settings["servers"][0], fake("new", &json!({}))]);
     settings["tools"] = json!({"block": ["mcp__*__big"]});
     world.write_config(&settings.to_string());
@@ -122,7 +124,9 @@ fn env_values_reach_the_server_as_they_were_written() {
         fs::read_to_string(&seen).ok().filter(|text| text.ends_with('}'))
     });
     let env: serde_json::Value = serde_json::from_str(&text).unwrap();
-    for (key, value) in [("PORT", "8080"), ("VERSION", "1.10"), ("FLAG", "no"), ("FALLBACK", "some thing"), ("PRICE", "$5")] {
+    for (key, value) in
+        [("PORT", "8080"), ("VERSION", "1.10"), ("FLAG", "no"), ("FALLBACK", "some thing"), ("PRICE", "$5")]
+    {
         assert_eq!(env[key], value, "{key} in {env}");
     }
     assert_eq!(env["HOME_COPY"], json!(world.path("home")));

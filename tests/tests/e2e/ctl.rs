@@ -153,7 +153,8 @@ fn restart_gives_a_server_a_new_process() {
 
 #[test]
 fn logs_show_what_a_server_wrote() {
-    let world = World::ready(&config(vec![fake("fake", &json!({"stderr": {"lines": ["hello from the server"]}}))], &json!({})));
+    let world =
+        World::ready(&config(vec![fake("fake", &json!({"stderr": {"lines": ["hello from the server"]}}))], &json!({})));
     until("the line in the log", PATIENCE, || {
         world.ctl(&["logs", "fake"]).stdout.contains("hello from the server").then_some(())
     });

@@ -51,7 +51,11 @@ fn a_lone_surrogate_in_output_argument_result_or_error_is_no_end() {
     let world = world();
     let mut session = world.session();
     let printed = session.program(r"print('a\ud800b')");
-    assert!(printed.text.starts_with("[Script executed successfully]\na") && printed.text.contains('b'), "{}", printed.text);
+    assert!(
+        printed.text.starts_with("[Script executed successfully]\na") && printed.text.contains('b'),
+        "{}",
+        printed.text
+    );
     let emitted = session.program(r"emit({'k\udfff': 'v\ud800'})");
     assert!(emitted.text.contains('k') && emitted.text.contains('v'), "{}", emitted.text);
     let raised = session.program(r"raise ValueError('x\ud800y')");
@@ -63,7 +67,8 @@ fn a_lone_surrogate_in_output_argument_result_or_error_is_no_end() {
 
 #[test]
 fn nan_never_reaches_the_client_as_a_bare_token() {
-    let script = json!({"results": {"echo": [{"content": [{"type": "text", "text": "{\"mean\": NaN, \"top\": Infinity}"}]}]}});
+    let script =
+        json!({"results": {"echo": [{"content": [{"type": "text", "text": "{\"mean\": NaN, \"top\": Infinity}"}]}]}});
     let world = World::ready(&config(vec![fake("s", &script)], &json!({})));
     let mut session = world.session();
     let received = session.program("r = await mcp__s__echo()\nprint(type(r).__name__)");
@@ -71,7 +76,9 @@ fn nan_never_reaches_the_client_as_a_bare_token() {
     // The client parses every message strictly, so a bare token would have failed there.
     let emitted = session.program("emit({'x': float('nan'), 'y': [float('-inf')]})");
     assert!(!emitted.text.contains(": NaN") || emitted.is_error, "{}", emitted.text);
-    let sent = session.program("try:\n    print(await mcp__s__echo(x=float('nan')))\nexcept Exception as e:\n    print(type(e).__name__, e)");
+    let sent = session.program(
+        "try:\n    print(await mcp__s__echo(x=float('nan')))\nexcept Exception as e:\n    print(type(e).__name__, e)",
+    );
     assert!(!sent.is_error, "{}", sent.text);
 }
 

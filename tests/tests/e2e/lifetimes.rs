@@ -66,7 +66,8 @@ fn nothing_survives_a_daemon_that_is_killed_in_the_middle_of_a_program() {
     let down = session.program("print(1)");
     assert!(down.failure().contains("ptcd"), "{}", down.text);
     world.start_daemon();
-    let again = until("the same shim works again", PATIENCE, || Some(session.program("print(1)")).filter(|r| !r.is_error));
+    let again =
+        until("the same shim works again", PATIENCE, || Some(session.program("print(1)")).filter(|r| !r.is_error));
     assert_eq!(again.output(), "1\n");
 }
 
@@ -175,7 +176,8 @@ fn a_shim_starts_the_daemon_that_is_missing_once() {
     let daemon: BTreeSet<Witness> = Witness::of(pid).into_iter().collect();
     drop(sessions);
     assert_eq!(world.status().daemon.pid, pid, "the daemon outlives the shims");
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::TERM)
+        .unwrap();
     all_gone(&daemon, PATIENCE);
 }
 

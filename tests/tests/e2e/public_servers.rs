@@ -54,7 +54,9 @@ fn programs_mix_the_tools_of_five_public_servers() {
 
     let names = session.call("list_callable_tools", &json!({}));
     let names: Vec<String> = serde_json::from_str(&names.text).unwrap();
-    for wanted in ["mcp__git__git_log", "mcp__time__get_current_time", "mcp__everything__echo", "mcp__memory__read_graph"] {
+    for wanted in
+        ["mcp__git__git_log", "mcp__time__get_current_time", "mcp__everything__echo", "mcp__memory__read_graph"]
+    {
         assert!(names.iter().any(|name| name == wanted), "{wanted} is not among {names:?}");
     }
 

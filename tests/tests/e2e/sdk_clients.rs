@@ -60,7 +60,11 @@ fn check(saw: &Value) {
     assert_eq!(described["inputSchema"]["required"], json!(["a", "b"]));
     assert!(failed(2) && text(2).contains("mcp__calc__add"), "{}", text(2));
     assert!(!failed(3), "{}", text(3));
-    assert!(text(3).starts_with("[Script executed successfully]\n11\n--- result ---\n{\"total\": 11}\n[tool calls: 8; "), "{}", text(3));
+    assert!(
+        text(3).starts_with("[Script executed successfully]\n11\n--- result ---\n{\"total\": 11}\n[tool calls: 8; "),
+        "{}",
+        text(3)
+    );
     let structured = &results[3]["structuredContent"];
     assert_eq!((&structured["ok"], &structured["result"]), (&json!(true), &json!({"total": 11})));
     assert!(failed(4) && text(4).contains("line 1") && text(4).contains("ZeroDivisionError"), "{}", text(4));
