@@ -17,7 +17,7 @@ const LIST_CHARS: usize = 1_500;
 /// # Errors
 /// [`Code::InvalidArguments`] when they do not fit the schema. Arguments that cannot be read for a check (nested too
 /// deep, numbers out of range) and checks that take too long pass; the server has the last word.
-pub fn check(tool: &str, schema: &Schema, params: &[Field], arguments: &RawValue) -> Result<(), Failure> {
+pub(super) fn check(tool: &str, schema: &Schema, params: &[Field], arguments: &RawValue) -> Result<(), Failure> {
     let Ok(value) = serde_json::from_str::<Value>(arguments.get()) else { return Ok(()) };
     match schema.check(&value, arguments.get().len()) {
         Verdict::Fits | Verdict::GivenUp => Ok(()),
@@ -32,7 +32,7 @@ pub fn check(tool: &str, schema: &Schema, params: &[Field], arguments: &RawValue
 /// What to add to a server's refusal: the arguments that the schema does not know, and the ones it does. Empty when
 /// nothing of it can be the reason.
 #[must_use]
-pub fn hint(params: &[Field], arguments: &RawValue, refused_as_invalid: bool) -> String {
+pub(super) fn hint(params: &[Field], arguments: &RawValue, refused_as_invalid: bool) -> String {
     let unknown: Vec<String> = match serde_json::from_str::<Value>(arguments.get()) {
         Ok(Value::Object(members)) if !params.is_empty() => {
             members.keys().filter(|name| !params.iter().any(|param| param.name == **name)).cloned().collect()
@@ -82,7 +82,7 @@ fn fields_at<'a>(params: &'a [Field], place: &str) -> &'a [Field] {
 
 /// `valid: ticker (str, required), limit (int)`, or `it takes no arguments`.
 #[must_use]
-pub fn valid(params: &[Field]) -> String {
+pub(super) fn valid(params: &[Field]) -> String {
     if params.is_empty() {
         return "it takes no arguments".into();
     }
@@ -102,12 +102,11 @@ pub fn valid(params: &[Field]) -> String {
 
 /// Up to `most` of the names that the given one may have been meant for, closest first.
 #[must_use]
-pub fn close_names<'a>(wrong: &str, names: impl Iterator<Item = &'a str>, most: usize) -> Vec<String> {
+pub(super) fn close_names<'a>(wrong: &str, names: impl Iterator<Item = &'a str>, most: usize) -> Vec<String> {
     let wrong: String = wrong.chars().take(100).collect::<String>().to_lowercase();
-    let mut close: Vec<(f64, &str)> = names
-        .map(|name| (strsim::jaro_winkler(&wrong, &name.to_lowercase()), name))
-        .filter(|(likeness, _)| *likeness > 0.83)
-        .collect();
+    let likeness = |name: &str| strsim::normalized_damerau_levenshtein(&wrong, &name.to_lowercase());
+    let mut close: Vec<(f64, &str)> =
+        names.map(|name| (likeness(name), name)).filter(|(likeness, _)| *likeness >= 0.6).collect();
     close.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
     close.into_iter().take(most).map(|(_, name)| name.to_owned()).collect()
 }

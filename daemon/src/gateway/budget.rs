@@ -10,21 +10,21 @@ use super::{callable::Entry, failure::Failure, policy::Permit};
 
 /// The calls of one program.
 #[derive(Debug)]
-pub struct Budget {
+pub(super) struct Budget {
     limit: u64,
     spent: AtomicU64,
 }
 
 /// A call that is allowed and counted.
 #[derive(Debug)]
-pub struct Funded {
+pub(super) struct Funded {
     permit: Permit,
 }
 
 impl Budget {
     /// A budget of so many calls.
     #[must_use]
-    pub const fn new(limit: u64) -> Self {
+    pub(super) const fn new(limit: u64) -> Self {
         Self { limit, spent: AtomicU64::new(0) }
     }
 
@@ -32,7 +32,7 @@ impl Budget {
     ///
     /// # Errors
     /// `budget_exhausted`; nothing was counted.
-    pub fn fund(&self, permit: Permit) -> Result<Funded, Failure> {
+    pub(super) fn fund(&self, permit: Permit) -> Result<Funded, Failure> {
         let counted = self
             .spent
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |spent| (spent < self.limit).then(|| spent + 1));
@@ -44,7 +44,7 @@ impl Budget {
 
     /// Calls counted so far.
     #[must_use]
-    pub fn spent(&self) -> u64 {
+    pub(super) fn spent(&self) -> u64 {
         self.spent.load(Ordering::Relaxed)
     }
 }
@@ -52,7 +52,7 @@ impl Budget {
 impl Funded {
     /// The tool.
     #[must_use]
-    pub const fn entry(&self) -> &Arc<Entry> {
+    pub(super) const fn entry(&self) -> &Arc<Entry> {
         self.permit.entry()
     }
 }

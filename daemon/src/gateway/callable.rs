@@ -237,17 +237,16 @@ impl Callable {
     /// Names close to one that does not exist.
     #[must_use]
     pub fn close_to(&self, name: &str) -> Vec<String> {
-        let mut close = close_names(name, self.entries.keys().map(ToolName::as_str), 3);
-        if close.is_empty() {
-            let last = name.rsplit(['.', '_']).next().filter(|last| last.chars().count() > 3).unwrap_or("\0");
-            close = self
-                .entries
-                .keys()
-                .filter(|known| known.as_str().ends_with(last))
-                .take(3)
-                .map(ToString::to_string)
-                .collect();
+        let tool = name.rsplit_once("__").or_else(|| name.rsplit_once('.')).map_or(name, |(_, tool)| tool);
+        // The wrong part may be the server's, the tool's, or the `mcp__` that all names share.
+        let mut close: Vec<String> = Vec::new();
+        for entry in
+            self.entries().filter(|entry| !close_names(tool, [entry.tool.attr.as_str()].into_iter(), 1).is_empty())
+        {
+            close.push(entry.tool.name.to_string());
         }
+        close.sort_by_key(|known| strsim::damerau_levenshtein(name, known));
+        close.truncate(3);
         close
     }
 
@@ -333,7 +332,7 @@ impl Callable {
 
 /// Why a server is not ready, in words.
 #[must_use]
-pub fn reason(server: &ServerEntry) -> String {
+pub(super) fn reason(server: &ServerEntry) -> String {
     let plain = match server.state {
         ServerState::Starting => "still starting",
         ServerState::Ready => "ready",

@@ -21,7 +21,7 @@ const QUOTED_CHARS: usize = 300;
 
 /// How a tool's results are taken.
 #[derive(Debug, Clone, Copy)]
-pub struct Reading<'a> {
+pub(super) struct Reading<'a> {
     /// The name for messages.
     pub tool: &'a str,
     /// The declared output schema.
@@ -34,7 +34,7 @@ pub struct Reading<'a> {
 
 /// What the program is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Converted {
+pub(super) struct Converted {
     /// The members `"ok":true,"mcp":{…}` of a result frame.
     pub body: String,
     /// Bytes of the value's JSON.
@@ -45,7 +45,7 @@ pub struct Converted {
 ///
 /// # Errors
 /// `tool_error` when the server says that the tool failed, `too_large`, `invalid_result`.
-pub fn convert(raw: &RawValue, reading: Reading<'_>) -> Result<Converted, Failure> {
+pub(super) fn convert(raw: &RawValue, reading: Reading<'_>) -> Result<Converted, Failure> {
     let mut result = Envelope::read(raw);
     if result.is_error {
         return Err(Failure::tool_error(reading.tool, &result.error_text()));

@@ -168,7 +168,7 @@ impl Failure {
 
 /// The text itself, or its first `chars` characters and an ellipsis.
 #[must_use]
-pub fn cut(mut text: String, chars: usize) -> String {
+pub(super) fn cut(mut text: String, chars: usize) -> String {
     if text.len() > chars
         && let Some((at, _)) = text.char_indices().nth(chars)
     {

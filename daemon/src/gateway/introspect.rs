@@ -14,7 +14,7 @@ const INSPECTED: usize = 50;
 
 /// One of the functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Introspection {
+pub(super) enum Introspection {
     /// `list_callable_tools(query=None, server=None, detail="names")`
     List,
     /// `inspect_tool(tool_name)`
@@ -26,7 +26,7 @@ pub enum Introspection {
 impl Introspection {
     /// The function of that name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "list_callable_tools" => Some(Self::List),
             "inspect_tool" => Some(Self::Inspect),
@@ -47,7 +47,12 @@ impl Introspection {
     ///
     /// # Errors
     /// `invalid_arguments`.
-    pub fn answer(self, callable: &Callable, status: &[ServerStatus], args: &RawValue) -> Result<String, Failure> {
+    pub(super) fn answer(
+        self,
+        callable: &Callable,
+        status: &[ServerStatus],
+        args: &RawValue,
+    ) -> Result<String, Failure> {
         let args = self.arguments(args)?;
         match self {
             Self::List => list(callable, &args),
@@ -116,7 +121,7 @@ fn with_signature(entry: &Entry) -> String {
 
 /// The filter names a server that is not configured.
 #[derive(Debug)]
-pub struct NoServer {
+pub(super) struct NoServer {
     /// Says so, and which ones there are.
     pub message: String,
 }
@@ -125,7 +130,7 @@ pub struct NoServer {
 ///
 /// # Errors
 /// There is no such server.
-pub fn select<'a>(
+pub(super) fn select<'a>(
     callable: &'a Callable,
     query: Option<&str>,
     server: Option<&str>,
@@ -177,7 +182,7 @@ fn inspected(callable: &Callable, name: &str) -> String {
 
 /// Says that there is no such tool, and what there is.
 #[must_use]
-pub fn not_found(callable: &Callable, name: &str) -> String {
+pub(super) fn not_found(callable: &Callable, name: &str) -> String {
     let mut message = format!("[Tool not found] '{}' is not available in execute_program", cut(name.to_owned(), 200));
     if let Some(server) = callable.server_down(name) {
         message.push_str(&format!(": server '{}' is not connected ({})", server.name, reason(server)));

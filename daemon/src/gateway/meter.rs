@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 
 /// What one check may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allowance {
+pub(super) struct Allowance {
     /// Looks at parts of the value.
     pub steps: u64,
     /// Time on the thread.
@@ -46,7 +46,7 @@ thread_local! {
 struct UsedUp;
 
 /// Runs the check on this thread; `None` when it was over the allowance or the validator itself broke.
-pub fn run<T>(allowance: Allowance, check: impl FnOnce() -> T) -> Option<T> {
+pub(super) fn run<T>(allowance: Allowance, check: impl FnOnce() -> T) -> Option<T> {
     let meter = Meter { steps: allowance.steps, until: Instant::now() + allowance.time, stack: stack_address() };
     METER.set(Some(meter));
     // The validator keeps no state between checks, so nothing half-done is seen again.
@@ -77,11 +77,11 @@ fn stack_address() -> usize {
 
 /// `serde_json` values whose every reading is counted.
 #[derive(Debug)]
-pub struct Metered;
+pub(super) struct Metered;
 
 /// One counted value.
 #[derive(Debug, Clone, Copy)]
-pub struct MeteredNode<'a>(pub &'a Value);
+pub(super) struct MeteredNode<'a>(pub &'a Value);
 
 impl Json for Metered {
     type Node<'a> = MeteredNode<'a>;
@@ -166,7 +166,7 @@ impl<'a> Node<'a, Metered> for MeteredNode<'a> {
 
 /// One counted object.
 #[derive(Debug, Clone, Copy)]
-pub struct MeteredObject<'a>(&'a Map<String, Value>);
+pub(super) struct MeteredObject<'a>(&'a Map<String, Value>);
 
 impl<'a> Object<'a, Metered> for MeteredObject<'a> {
     type Node = MeteredNode<'a>;
@@ -193,7 +193,7 @@ impl<'a> Object<'a, Metered> for MeteredObject<'a> {
 
 /// One counted array.
 #[derive(Debug, Clone, Copy)]
-pub struct MeteredArray<'a>(&'a [Value]);
+pub(super) struct MeteredArray<'a>(&'a [Value]);
 
 impl<'a> Array<'a, Metered> for MeteredArray<'a> {
     type Node = MeteredNode<'a>;

@@ -7,7 +7,7 @@ use crate::config::settings::ToolFilter;
 
 /// The tool may be called; only the filter gives these out.
 #[derive(Debug)]
-pub struct Permit {
+pub(super) struct Permit {
     entry: Arc<Entry>,
 }
 
@@ -16,14 +16,14 @@ impl Permit {
     ///
     /// # Errors
     /// `not_allowed`.
-    pub fn ask(entry: &Arc<Entry>, filter: &ToolFilter) -> Result<Self, Failure> {
+    pub(super) fn ask(entry: &Arc<Entry>, filter: &ToolFilter) -> Result<Self, Failure> {
         let name = entry.tool().name.as_str();
         if filter.admits(name) { Ok(Self { entry: Arc::clone(entry) }) } else { Err(Failure::not_allowed(name)) }
     }
 
     /// The tool.
     #[must_use]
-    pub const fn entry(&self) -> &Arc<Entry> {
+    pub(super) const fn entry(&self) -> &Arc<Entry> {
         &self.entry
     }
 }

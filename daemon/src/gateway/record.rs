@@ -19,12 +19,11 @@ const REFUSED_KEPT: usize = 1_000;
 
 /// The calls of one program.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub(super) struct Ledger {
     numbered: u64,
     running: BTreeMap<u64, Running>,
     ended: Vec<CallRecord>,
     refused: usize,
-    finished: bool,
 }
 
 #[derive(Debug)]
@@ -36,7 +35,7 @@ struct Running {
 
 impl Ledger {
     /// A call has arrived; gives its number, from 1.
-    pub fn arrive(&mut self, tool: &str, args: &RawValue) -> u64 {
+    pub(super) fn arrive(&mut self, tool: &str, args: &RawValue) -> u64 {
         self.numbered += 1;
         let entry = Running { tool: tool.to_owned(), args: arguments_text(args), since: Instant::now() };
         self.running.insert(self.numbered, entry);
@@ -44,7 +43,7 @@ impl Ledger {
     }
 
     /// A call has ended; gives its record, unless the program's account was closed before.
-    pub fn end(&mut self, call: u64, failure: Option<&Failure>) -> Option<CallRecord> {
+    pub(super) fn end(&mut self, call: u64, failure: Option<&Failure>) -> Option<CallRecord> {
         let running = self.running.remove(&call)?;
         let state = if failure.is_none() { CallState::Ok } else { CallState::Failed };
         let record = running.record(call, state, failure.map(|failure| failure.message.clone()));
@@ -53,7 +52,7 @@ impl Ledger {
     }
 
     /// A call was refused before it was admitted; its record is kept while there is room.
-    pub fn refuse(&mut self, call: u64, failure: &Failure) -> Option<CallRecord> {
+    pub(super) fn refuse(&mut self, call: u64, failure: &Failure) -> Option<CallRecord> {
         if self.refused < REFUSED_KEPT {
             self.refused += 1;
             return self.end(call, Some(failure));
@@ -63,28 +62,21 @@ impl Ledger {
     }
 
     /// The program is over: what still runs is unfinished, in the order of arrival.
-    pub fn finish(&mut self) {
-        self.finished = true;
+    pub(super) fn finish(&mut self) {
         for (call, running) in std::mem::take(&mut self.running) {
             self.ended.push(running.record(call, CallState::Unfinished, None));
         }
     }
 
-    /// Whether [`Ledger::finish`] was called.
-    #[must_use]
-    pub const fn is_finished(&self) -> bool {
-        self.finished
-    }
-
     /// The tool of the call that has been running longest.
     #[must_use]
-    pub fn running(&self) -> Option<&str> {
+    pub(super) fn running(&self) -> Option<&str> {
         self.running.values().next().map(|running| running.tool.as_str())
     }
 
     /// Ended calls in the order they ended.
     #[must_use]
-    pub fn records(&self) -> &[CallRecord] {
+    pub(super) fn records(&self) -> &[CallRecord] {
         &self.ended
     }
 }
@@ -99,7 +91,7 @@ impl Running {
 /// Arguments as one line of JSON: sorted keys, `", "` and `": "` between, ASCII only, digits as written, at most 200
 /// characters.
 #[must_use]
-pub fn arguments_text(args: &RawValue) -> String {
+pub(super) fn arguments_text(args: &RawValue) -> String {
     let mut text = Bounded(String::new());
     // An overflow of the bound is the one way to fail, and means that enough is written.
     let _enough: Result<(), Full> = write_sorted(&mut text, args, 0);

@@ -25,7 +25,7 @@ const PATTERN_BYTES: usize = 1 << 20;
 
 /// What became of a schema.
 #[derive(Debug)]
-pub struct Repaired {
+pub(super) struct Repaired {
     /// Checks values; none when nothing of the schema could be used.
     pub validator: Option<Validator<Metered>>,
     /// What was left out, one sentence each.
@@ -34,7 +34,7 @@ pub struct Repaired {
 
 /// Compiles the schema text, leaving out what cannot be compiled.
 #[must_use]
-pub fn compile(text: &str) -> Repaired {
+pub(super) fn compile(text: &str) -> Repaired {
     let unusable = |note: String| Repaired { validator: None, notes: vec![note] };
     if text.len() > SCHEMA_BYTES {
         return unusable(format!("schema of {} bytes is not checked against; the limit is {SCHEMA_BYTES}", text.len()));

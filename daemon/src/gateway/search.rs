@@ -56,7 +56,7 @@ impl Document {
 /// Indexes of the documents that share a word with the query, best first; equal ones stay in their order. A query
 /// without words matches everything.
 #[must_use]
-pub fn rank(documents: &[&Document], query: &str) -> Vec<usize> {
+pub(super) fn rank(documents: &[&Document], query: &str) -> Vec<usize> {
     let mut asked = words(query);
     asked.sort();
     asked.dedup();

@@ -326,13 +326,13 @@ fn outermost(schema: &Value) -> Shape {
 /// The schema that a reference inside the document points at: `#`, `#/a/b`, `#anchor`, also after the document's own
 /// `$id`.
 #[must_use]
-pub fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     root.pointer(root_pointer(root, reference)?.strip_prefix('#')?)
 }
 
 /// The same reference as `#` and a plain JSON pointer; none when it leads nowhere in the document.
 #[must_use]
-pub fn root_pointer(root: &Value, reference: &str) -> Option<String> {
+pub(super) fn root_pointer(root: &Value, reference: &str) -> Option<String> {
     let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
     let own = ["$id", "id"]
         .iter()

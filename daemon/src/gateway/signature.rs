@@ -153,7 +153,7 @@ impl Signature {
 
 /// The type of one parameter, of bounded length.
 #[must_use]
-pub fn type_text(shape: &Shape) -> String {
+pub(super) fn type_text(shape: &Shape) -> String {
     (0..=FIELD_LEVELS)
         .rev()
         .map(|levels| python(shape, levels))
@@ -164,7 +164,7 @@ pub fn type_text(shape: &Shape) -> String {
 /// Whether the name can stand before `=` in a Python call. Only ASCII names do: Python folds others to a normal form,
 /// so that the server might receive another spelling.
 #[must_use]
-pub fn is_parameter_name(name: &str) -> bool {
+pub(super) fn is_parameter_name(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -237,7 +237,7 @@ fn alternatives(members: Vec<Shape>) -> Vec<Field> {
 
 /// The shape as a Python type; objects show their fields down to the given number of levels.
 #[must_use]
-pub fn python(shape: &Shape, levels: usize) -> String {
+pub(super) fn python(shape: &Shape, levels: usize) -> String {
     match shape {
         Shape::Any => "Any".into(),
         Shape::Null => "None".into(),
@@ -335,7 +335,7 @@ fn quoted(text: &str) -> String {
 
 /// The words of a text with single spaces between them.
 #[must_use]
-pub fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
