@@ -237,6 +237,8 @@ impl Callable {
     /// Names close to one that does not exist.
     #[must_use]
     pub fn close_to(&self, name: &str) -> Vec<String> {
+        let name: String = name.chars().take(200).collect();
+        let name = name.as_str();
         let tool = name.rsplit_once("__").or_else(|| name.rsplit_once('.')).map_or(name, |(_, tool)| tool);
         // The wrong part may be the server's, the tool's, or the `mcp__` that all names share.
         let mut close: Vec<String> = Vec::new();

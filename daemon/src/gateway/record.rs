@@ -6,10 +6,12 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Instant};
 use ptc_protocol::api::{CallRecord, CallState};
 use serde_json::value::RawValue;
 
-use super::failure::Failure;
+use super::failure::{Failure, cut};
 
 /// Longest argument text that is kept whole, in characters.
 const ARGS_CHARS: usize = 200;
+/// Characters kept of a tool's name; no real one is longer.
+const TOOL_CHARS: usize = 300;
 /// Characters kept of a longer one, before `...`.
 const ARGS_CUT: usize = 197;
 /// Levels of nesting whose keys are sorted; what lies deeper stands as the program wrote it.
@@ -37,7 +39,8 @@ impl Ledger {
     /// A call has arrived; gives its number, from 1.
     pub(super) fn arrive(&mut self, tool: &str, args: &RawValue) -> u64 {
         self.numbered += 1;
-        let entry = Running { tool: tool.to_owned(), args: arguments_text(args), since: Instant::now() };
+        let entry =
+            Running { tool: cut(tool.to_owned(), TOOL_CHARS), args: arguments_text(args), since: Instant::now() };
         self.running.insert(self.numbered, entry);
         self.numbered
     }
