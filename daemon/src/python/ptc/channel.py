@@ -20,6 +20,9 @@ import weakref
 CHUNK_BYTES = 65536
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
+# Programs may replace the module's functions; the channel keeps the real ones.
+_loads, _dumps = json.loads, json.dumps
+
 
 class ChannelClosed(Exception):
     """The daemon has gone; nothing can be sent or will be answered."""
@@ -110,7 +113,7 @@ class Channel:
         while not self._frames.ended:
             frames = self._frames.read_available()
             if frames:
-                return json.loads(str(frames[0], "utf-8"))
+                return _loads(str(frames[0], "utf-8"))
             self._wait(select.POLLIN)
         return None
 
@@ -126,7 +129,7 @@ class Channel:
         future = loop.create_future()
         self._waiting[number] = (loop, future, tool)
         try:
-            self.send(b'{"t":"call","id":%d,"tool":%s,"args":%s}' % (number, json.dumps(tool).encode(), arguments))
+            self.send(b'{"t":"call","id":%d,"tool":%s,"args":%s}' % (number, _dumps(tool).encode("ascii"), arguments))
             return await future
         finally:
             if self._waiting.pop(number, None) is not None:
@@ -171,7 +174,7 @@ class Channel:
 def decode(frame):
     """The message in a frame. One that Python cannot hold becomes a failure of the call it answers."""
     try:
-        return json.loads(str(frame, "utf-8"))
+        return _loads(str(frame, "utf-8"))
     except (ValueError, RecursionError, MemoryError) as error:
         number = re.match(rb'\{"t": ?"result", ?"id": ?(\d+)', frame)
         reason = {RecursionError: "is nested too deeply", MemoryError: "does not fit into the program's memory"}

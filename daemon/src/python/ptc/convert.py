@@ -21,6 +21,7 @@ import json
 
 _JSON_STARTS = frozenset('{["-0123456789tfnNI')
 _NOT_JSON = object()
+_loads = json.loads
 
 
 def value_of(result):
@@ -47,7 +48,7 @@ def decode(text):
     if text.lstrip()[:1] not in _JSON_STARTS:
         return _NOT_JSON
     try:
-        return json.loads(text)
+        return _loads(text)
     except (ValueError, RecursionError):
         return _NOT_JSON
 

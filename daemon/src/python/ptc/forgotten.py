@@ -90,7 +90,11 @@ def failed_tasks():
     for task in list(known):
         if task.done() and getattr(task, "_log_traceback", False):
             error = task.exception()
-            texts.append(f"the task {_coroutine_name(task)}(...) failed and was never awaited: {type(error).__name__}: {error}"[:1000])
+            try:
+                reason = f"{type(error).__name__}: {error}"
+            except Exception:
+                reason = type(error).__name__
+            texts.append(f"the task {_coroutine_name(task)}(...) failed and was never awaited: {reason}"[:1000])
     return sorted(texts)[:MAX_SHOWN]
 
 

@@ -1,13 +1,14 @@
 """The life of a child: get ready, take one program, run it, report, end."""
 
 import asyncio
+import datetime  # Wanted by many programs, like math, and slow to load.
 import gc
-import json
-import os
-import platform
+import math
 import sys
 import threading
 import traceback
+from json import dumps
+from os import _exit as end
 
 from ptc import builtin, forgotten, loops, names, output, program, tools
 from ptc.channel import Channel, ChannelClosed
@@ -21,13 +22,22 @@ def main():
     channel = get_ready()
     start = channel.first_message()
     if start is not None:
-        outcome = Run(channel, start).outcome()
+        try:
+            outcome = Run(channel, start).outcome()
+        except BaseException as error:
+            outcome = _last_words(error)
         output.flush()
         try:
             channel.send(outcome)
         except ChannelClosed:
             pass
-    os._exit(0)
+    end(0)
+
+
+def _last_words(error):
+    """The `done` frame when not even the report of a failure could be made, for want of memory most likely."""
+    text = f"RuntimeError: the program ended, but its outcome could not be reported: {type(error).__name__}"
+    return dumps({"t": "done", "ok": False, "error": text, "emitted": False, "warnings": [], "result": None}).encode("ascii")
 
 
 def get_ready():
@@ -44,7 +54,7 @@ def get_ready():
     gc.collect()
     gc.freeze()
     gc.enable()
-    channel.send(json.dumps({"t": "ready", "python": platform.python_version()}).encode())
+    channel.send(dumps({"t": "ready", "python": "%d.%d.%d" % sys.version_info[:3]}).encode())
     return channel
 
 
@@ -91,8 +101,8 @@ class Run:
         error = self._failure()
         emitted = self._emitted.text
         head = {"t": "done", "ok": error is None, "error": error, "emitted": emitted is not None}
-        head["warnings"] = self._emitted.warnings + (self._left_behind() if error is None else [])
-        return f'{json.dumps(head)[:-1]}, "result": {emitted or "null"}}}'.encode("ascii")
+        head["warnings"] = [valid(text) for text in self._emitted.warnings + (self._left_behind() if error is None else [])]
+        return f'{dumps(head)[:-1]}, "result": {emitted or "null"}}}'.encode("ascii")
 
     def _failure(self):
         """The error text of the program, or None when it ended well."""
@@ -106,7 +116,7 @@ class Run:
         except BaseException as error:
             return self._render(error)
         lost = forgotten.found(self._scope)
-        return forgotten.error_text(lost) if lost else None
+        return valid(forgotten.error_text(lost)) if lost else None
 
     def _execute(self):
         names.install(self._toolbox, self._servers)
@@ -128,6 +138,10 @@ class Run:
             exec(code, scope)
 
     def _render(self, error):
+        if isinstance(error, MemoryError):
+            # What the program holds would leave no room to say so.
+            traceback.clear_frames(error.__traceback__)
+            self._scope.clear()
         from ptc import errors, hints
 
         try:
@@ -155,6 +169,11 @@ class Run:
         if running:
             found.append(f"still running when the program ended, so the results are lost: {', '.join(running[:10])}")
         return found
+
+
+def valid(text):
+    """The text with an escape for each lone surrogate, which no strict reader of the report would take."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class _Return:

@@ -4,7 +4,6 @@
 read from disk for it. Server modules are made when they are first asked for.
 """
 
-import difflib
 import importlib.machinery
 import sys
 import types
@@ -103,7 +102,7 @@ class _ToolNames:
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname.startswith("mcp__"):
-            found = difflib.get_close_matches(fullname, self._toolbox.specs, 1, 0.5)
+            found = _similar(fullname, self._toolbox.specs, 1)
             example = found[0] if found else fullname
             raise ImportError(f"tools need no import: they are functions already, call `await {example}(...)`", name=fullname)
         if fullname in self._package._tools:
@@ -114,10 +113,16 @@ class _ToolNames:
 def _known(name, names):
     """What there is instead. Python may add its own "Did you mean" behind it."""
     names = list(names)
-    close = difflib.get_close_matches(name, names, 3, 0.5)
+    close = _similar(name, names, 3)
     if close:
         return f" (similar: {', '.join(close)})"
     if not names:
         return " (there are none)"
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     return f" (there are: {shown})"
+
+
+def _similar(name, names, count):
+    import difflib  # Needed for mistakes only.
+
+    return difflib.get_close_matches(name, names, count, 0.5)

@@ -6,7 +6,7 @@ import random
 import time
 import unittest
 
-from tests.child import Child, Outcome, Reply, echo, run, value  # noqa: F401
+from tests.child import Child, Reply, echo, run, value
 from ptc.channel import FrameReader, decode
 
 

@@ -4,7 +4,7 @@ import json
 import math
 import unittest
 
-import tests.child  # noqa: F401  makes `ptc` importable
+import tests.child  # Makes `ptc` importable.
 from ptc.convert import value_of
 
 

@@ -1,6 +1,7 @@
 """Error texts: the program's own frames, and hints that say what is valid instead."""
 
 import errno
+import sys
 import unittest
 
 from tests.child import failure, run, run_all, spec
@@ -176,6 +177,31 @@ class Reported(unittest.TestCase):
                 self.assertTrue(error.endswith(end), error)
                 self.assertNotIn("ptc", error)
                 self.assertNotIn("asyncio/", error)
+
+    @unittest.skipUnless(sys.platform == "linux", "measures itself in /proc")
+    def test_full_memory_is_reported(self):
+        code = (
+            "import resource\n"
+            "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+            "resource.setrlimit(resource.RLIMIT_AS, (used + 50_000_000,) * 2)\n"
+            "held = []\n"
+            "async def f():\n    while True:\n        held.append(['x'] * 100)\n"
+            "await f()\n"
+        )
+        outcome = run(code)
+        self.assertRegex(outcome.error, r"line 7, in f\n(.|\n)*MemoryError\nhint: the program reached its memory limit")
+
+    def test_names_that_a_program_replaces_do_not_break_the_report(self):
+        code = (
+            "import json, os, sys, builtins, asyncio\n"
+            "json.dumps = json.loads = lambda *a, **k: 1 / 0\n"
+            "os._exit = None\nsys.stdout = sys.stderr = None\n"
+            "r = await mcp__s__echo(x=1)\n"
+            "raise ValueError(r['x'])\n"
+        )
+        outcome = run(code)
+        self.assertTrue(outcome.error.endswith("ValueError: 1\n"), outcome.error)
+        self.assertEqual(outcome.status, 0)
 
     def test_exception_group(self):
         code = (

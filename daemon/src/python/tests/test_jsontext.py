@@ -5,7 +5,7 @@ import enum
 import unittest
 from dataclasses import dataclass
 
-import tests.child  # noqa: F401  makes `ptc` importable
+import tests.child  # Makes `ptc` importable.
 from ptc import jsontext
 
 

@@ -1,6 +1,6 @@
 """Programs as models write them: what they print, emit and end with."""
 
-import os
+import sys
 import unittest
 
 from tests.child import Child, ECHO, run, run_all
@@ -185,7 +185,7 @@ class Surroundings(unittest.TestCase):
         message = child.receive()[0]
         child.channel.shutdown(2)
         child.follow(lambda message, messages: None)
-        self.assertEqual(message, {"t": "ready", "python": "%d.%d.%d" % __import__("sys").version_info[:3]})
+        self.assertEqual(message, {"t": "ready", "python": "%d.%d.%d" % sys.version_info[:3]})
 
     def test_no_thread_runs_before_the_program_needs_one(self):
         outcome = run("import threading\nr = await mcp__s__echo(x=1)\nprint(threading.active_count(), threading.stack_size())")
@@ -193,5 +193,4 @@ class Surroundings(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ.pop("PTC_BOOTSTRAP", None)
     unittest.main()

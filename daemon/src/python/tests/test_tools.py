@@ -3,7 +3,7 @@
 import inspect
 import unittest
 
-import tests.child  # noqa: F401  makes `ptc` importable
+import tests.child  # Makes `ptc` importable.
 from tests.child import ECHO, failure, run, run_all, spec
 from ptc import tools
 
@@ -216,6 +216,20 @@ class LeftBehind(unittest.TestCase):
             ],
         )
         self.assertTrue(outcome.done["ok"])
+
+    def test_odd_failures_of_tasks_do_not_break_the_report(self):
+        code = (
+            "import asyncio\n"
+            "class E(Exception):\n    def __str__(self):\n        1 / 0\n"
+            "async def bad(e):\n    raise e\n"
+            "tasks = [asyncio.create_task(bad(e)) for e in (E(), ValueError('\\ud800'))]\n"
+            "await asyncio.sleep(0.01)\n"
+        )
+        outcome = run(code)
+        self.assertEqual(
+            outcome.done["warnings"],
+            ["the task bad(...) failed and was never awaited: E", "the task bad(...) failed and was never awaited: ValueError: \\ud800"],
+        )
 
 
 if __name__ == "__main__":
