@@ -8,10 +8,11 @@ use crate::fixtures::{fixture, python, sdk_python};
 
 /// A configuration with these servers and the given changes to `execution`.
 ///
-/// Programs run without a sandbox unless `execution` says otherwise: most tests are about something else, and the
-/// sandbox's own tests need systems that have one.
+/// Programs run without a sandbox unless `execution` or the variable `PTC_TESTS_SANDBOX` says otherwise: most tests are
+/// about something else, and the sandbox's own tests need systems that have one.
 pub fn config(servers: Vec<Value>, execution: &Value) -> Value {
-    let mut merged = json!({"sandbox": "none", "timeout_seconds": 60, "warm_children": 1});
+    let sandbox = std::env::var("PTC_TESTS_SANDBOX").unwrap_or_else(|_| "none".to_owned());
+    let mut merged = json!({"sandbox": sandbox, "timeout_seconds": 60, "warm_children": 1});
     let changes = execution.as_object().expect("execution is an object");
     merged.as_object_mut().expect("just made").extend(changes.clone());
     json!({"servers": servers, "execution": merged})

@@ -100,7 +100,10 @@ fn processes(rules: &mut Rules, own: u32) {
     const MORE: u32 = 0x0000_1000 | 0x0000_2000 | 0x0000_4000 | 0x0000_8000 | 0x0002_0000 | 0xfe00_0000 | 0x0000_00ff;
     rules.checked("clone", [vec![(0, Test::Masked32 { mask: THREAD | MORE, value: THREAD })]], Verdict::Errno(EPERM));
     let own_first = || [vec![(0, Test::Is32(own))]];
-    rules.checked("kill", own_first(), Verdict::Errno(EPERM));
+    // The program may be the first process of its namespace, which the kernel shields from its own SIGKILL.
+    let deadly = Clause { when: vec![(0, Test::Is32(own)), (1, Test::Is32(9))], then: Verdict::Kill };
+    let harmless = Clause { when: vec![(0, Test::Is32(own))], then: Verdict::Allow };
+    rules.clauses("kill", vec![deadly, harmless], Verdict::Errno(EPERM));
     rules.checked("tgkill", own_first(), Verdict::Errno(EPERM));
     for name in ["prlimit64", "sched_getaffinity", "getpgid", "getsid", "get_robust_list"] {
         let zero_or_own = [vec![(0, Test::Is32(0))], vec![(0, Test::Is32(own))]];
@@ -192,6 +195,7 @@ mod tests {
 
     const OWN: u32 = 7;
     const ALLOW: u32 = 0x7fff_0000;
+    const KILL: u32 = 0x8000_0000;
     const REFUSE: u32 = 0x0005_0001;
     const MISSING: u32 = 0x0005_0026;
 
@@ -225,8 +229,10 @@ mod tests {
             ("clone", &[0x003d_0f00 | 0x1000], REFUSE),
             ("clone", &[0x003d_0f00 | 17], REFUSE),
             ("clone3", &[], MISSING),
-            ("kill", &[7, 9], ALLOW),
-            ("kill", &[HIGH | 7, 9], ALLOW),
+            ("kill", &[7, 15], ALLOW),
+            ("kill", &[HIGH | 7, 15], ALLOW),
+            ("kill", &[7, 9], KILL),
+            ("kill", &[HIGH | 7, HIGH | 9], KILL),
             ("kill", &[0, 9], REFUSE),
             ("kill", &[u64::MAX, 9], REFUSE),
             ("kill", &[8, 0], REFUSE),
