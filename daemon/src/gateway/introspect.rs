@@ -286,7 +286,7 @@ mod tests {
             two[1],
             json!(
                 "[Tool not found] 'mcp__a_b__list_row' is not available in execute_program; did you mean \
-                   mcp__a_b__list_rows, mcp__a_b__drop_table?"
+                   mcp__a_b__list_rows?"
             )
         );
         assert_eq!(

@@ -13,16 +13,19 @@ mod introspect;
 mod meter;
 mod policy;
 mod program;
+mod raw;
 mod record;
 mod repair;
 mod search;
 mod shape;
 mod signature;
+mod stubs;
 #[cfg(test)]
 mod testing;
 mod validate;
 
 use std::{
+    collections::BTreeMap,
     fmt,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
@@ -39,6 +42,7 @@ pub use self::{
     callable::{Callable, Entry},
     failure::{Code, Failure},
     program::{ProgramCalls, Reply},
+    stubs::Language,
 };
 use crate::{
     config::{settings::Settings, tool_pattern},
@@ -152,6 +156,12 @@ impl Gateway {
                 close_matches: callable.close_to(name),
             }),
         }
+    }
+
+    /// Declarations of all callable tools: text by path.
+    #[must_use]
+    pub fn stubs(&self, language: Language) -> BTreeMap<String, String> {
+        stubs::files(self.callable().entries(), language)
     }
 
     /// The callable tools in a few words: the present ones, and news of every change of the set.

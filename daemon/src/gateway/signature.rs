@@ -296,7 +296,7 @@ fn default_text(value: &Value) -> String {
 }
 
 /// A JSON value as Python writes it.
-fn literal(value: &Value) -> String {
+pub(super) fn literal(value: &Value) -> String {
     match value {
         Value::Null => "None".into(),
         Value::Bool(true) => "True".into(),
@@ -313,7 +313,7 @@ fn literal(value: &Value) -> String {
 }
 
 /// The text in double quotes, on one line.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {

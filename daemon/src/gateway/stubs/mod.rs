@@ -1,0 +1,153 @@
+//! Declarations of the callable tools for people and clients that browse files: `servers/<server>/<tool>.pyi` with an
+//! `__init__.py` per folder, or the same as TypeScript. Pure text; who writes it to a disk is not known here.
+
+mod python;
+mod typescript;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{callable::Entry, failure::cut};
+
+/// Characters of a description that a declaration repeats.
+const DOC_CHARS: usize = 8_000;
+
+/// The language of the declarations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Language {
+    /// `.pyi`, typed as type checkers read it.
+    #[default]
+    Python,
+    /// `.d.ts`.
+    TypeScript,
+}
+
+impl Language {
+    /// `py`, `python`, `ts` or `typescript`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "py" | "python" => Some(Self::Python),
+            "ts" | "typescript" => Some(Self::TypeScript),
+            _ => None,
+        }
+    }
+}
+
+/// All files, by path from the folder they are meant for; paths have `/` and no odd characters.
+#[must_use]
+pub fn files<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>, language: Language) -> BTreeMap<String, String> {
+    let mut by_server: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
+    for entry in entries {
+        by_server.entry(entry.tool().ident.as_str()).or_default().push(entry);
+    }
+    let mut files = BTreeMap::new();
+    for (server, entries) in &by_server {
+        for entry in entries {
+            let (text, extension) = match language {
+                Language::Python => (python::tool(entry), "pyi"),
+                Language::TypeScript => (typescript::tool(entry), "d.ts"),
+            };
+            files.insert(format!("servers/{server}/{}.{extension}", entry.tool().attr), text);
+        }
+        let (text, name) = match language {
+            Language::Python => (python::server(entries), "__init__.py"),
+            Language::TypeScript => (typescript::server(entries), "index.d.ts"),
+        };
+        files.insert(format!("servers/{server}/{name}"), text);
+    }
+    let servers: Vec<(&str, usize)> = by_server.iter().map(|(server, entries)| (*server, entries.len())).collect();
+    let (text, name) = match language {
+        Language::Python => (python::package(&servers), "__init__.py"),
+        Language::TypeScript => (typescript::package(&servers), "index.d.ts"),
+    };
+    files.insert(format!("servers/{name}"), text);
+    files
+}
+
+/// Description and title of a tool, bounded, without the ends of comments and docstrings.
+fn described(entry: &Entry) -> String {
+    let tool = entry.tool();
+    let text = if tool.description.trim().is_empty() { tool.title.trim() } else { tool.description.trim() };
+    cut(text.to_owned(), DOC_CHARS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::testing::tool;
+
+    const INPUT: &str = r#"{"type":"object","required":["ticker","from"],"properties":{
+        "ticker":{"type":"string","description":"Its \"\"\" symbol */"},
+        "limit":{"type":"integer","default":10},
+        "where":{"type":"object","properties":{"a b":{"type":"number"},"c":{"enum":["x",1,null]}},"required":["a b"]},
+        "from":{"type":"string"}}}"#;
+    const OUTPUT: &str = r#"{"type":"object","properties":{"rows":{"type":"array","items":{"type":"object","properties":{"n":{"type":"integer"}}}}}}"#;
+
+    fn written(language: Language) -> BTreeMap<String, String> {
+        let entries = [
+            Arc::new(Entry::new(tool("my-fin", "query", INPUT, Some(OUTPUT)))),
+            Arc::new(Entry::new(tool("my-fin", "delete", "{}", None))),
+        ];
+        files(entries.iter(), language)
+    }
+
+    #[test]
+    fn python_files() {
+        let files = written(Language::Python);
+        let names: Vec<&str> = files.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "servers/__init__.py",
+                "servers/my_fin/__init__.py",
+                "servers/my_fin/delete.pyi",
+                "servers/my_fin/query.pyi"
+            ]
+        );
+        assert_eq!(
+            files["servers/my_fin/query.pyi"],
+            r#""""mcp__my_fin__query"""
+
+from typing import Literal, NotRequired, TypedDict, Unpack
+
+QueryWhere = TypedDict("QueryWhere", {"a b": float, "c": NotRequired[Literal["x", 1] | None]})
+QueryKeywords = TypedDict("QueryKeywords", {"from": str})
+QueryResultRows = TypedDict("QueryResultRows", {"n": NotRequired[int]})
+QueryResult = TypedDict("QueryResult", {"rows": NotRequired[list[QueryResultRows]]})
+
+async def query(*, ticker: str, limit: int = 10, where: QueryWhere = ..., **keywords: Unpack[QueryKeywords]) -> QueryResult:
+    """Does query.
+
+    Parameters:
+        ticker (str): Its \"\"\" symbol */
+
+    Pass "from" through a dict: **{"from": ...}
+    """
+    ...
+"#
+        );
+        assert_eq!(
+            files["servers/my_fin/__init__.py"],
+            "\"\"\"Tools of the server my-fin.\n\ndelete() - Does delete.\nquery(ticker: str, limit: int = 10, where: {\"a b\": \
+             float, \"c\"?: Literal[\"x\", 1] | None} = ..., **{\"from\": str}) -> {\"rows\"?: list[{\"n\"?: \
+             int}]} - Does query.\n\"\"\"\n\nfrom .delete import delete as delete\nfrom .query import query as query\n"
+        );
+    }
+
+    #[test]
+    fn typescript_files() {
+        let files = written(Language::TypeScript);
+        assert_eq!(
+            files["servers/my_fin/query.d.ts"],
+            "/**\n * Does query.\n *\n * In a program: await mcp__my_fin__query(...)\n */\nexport declare function query(args: {\n  \
+             /** Its \"\"\" symbol *\\/ */\n  ticker: string;\n  from: string;\n  limit?: number;\n  where?: { \"a b\": number; c?: \
+             \"x\" | 1 | null };\n}): Promise<{ rows?: Array<{ n?: number }> }>;\n"
+        );
+        assert_eq!(
+            files["servers/my_fin/delete.d.ts"],
+            "/**\n * Does delete.\n *\n * In a program: await mcp__my_fin__delete(...)\n */\ndeclare function delete_(args?: \
+             Record<string, unknown>): Promise<unknown>;\nexport { delete_ as delete };\n"
+        );
+        assert_eq!(files["servers/index.d.ts"], "export * as my_fin from \"./my_fin/index\";\n");
+    }
+}
