@@ -514,6 +514,9 @@ pub struct ServerStatus {
     /// `shared` or `session`.
     #[serde(default)]
     pub scope: String,
+    /// The session whose own instance this is; none for the instance that all share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
     /// Negotiated MCP version.
     #[serde(default)]
     pub protocol: Option<String>,

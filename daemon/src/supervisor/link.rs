@@ -50,6 +50,7 @@ pub(super) enum StartErrorKind {
     /// Cannot work until a person changes something.
     Broken,
     /// Wants a sign-in.
+    #[expect(dead_code, reason = "a process cannot say so; the transports over HTTP can")]
     SignIn,
 }
 
@@ -61,7 +62,7 @@ impl StartError {
 
 impl Link {
     /// Closes the connection: the server sees the end of its input, then its process group is asked and killed.
-    /// Takes at most [`super::process::STOP_LIMIT`].
+    /// Takes at most five seconds.
     pub(super) async fn close(mut self, reason: &str) {
         let began = Instant::now();
         self.writer.abort();

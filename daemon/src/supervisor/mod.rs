@@ -111,7 +111,7 @@ impl Supervisor {
         self.ask(|reply| Request::Apply { settings, reply }).await.unwrap_or_default()
     }
 
-    /// Starts a server anew, at once; running calls get a moment to finish.
+    /// Starts a server anew, at once: what may hang must not hold up whoever wants to end it.
     ///
     /// # Errors
     /// No such server is configured.

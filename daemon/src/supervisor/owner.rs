@@ -105,6 +105,10 @@ pub struct SupervisorTask {
     catalog: watch::Sender<Arc<Catalog>>,
     status: watch::Sender<Arc<Vec<ServerStatus>>>,
     wakes: watch::Sender<u64>,
+    /// What the catalog was made of.
+    offers: Vec<Offer>,
+    /// The tools of a server that offers none.
+    nothing: Arc<NamedTools>,
 }
 
 /// What woke the task.
@@ -153,6 +157,8 @@ impl SupervisorTask {
             catalog,
             status,
             wakes,
+            offers: Vec::new(),
+            nothing: Arc::default(),
         };
         (task, directory_seen, catalog_seen, status_seen)
     }
@@ -376,18 +382,18 @@ impl SupervisorTask {
                     namespaces.iter().filter(|(name, _)| *name != server.name).map(|(_, text)| text.clone()).collect();
                 entry.named(listing, others)
             });
-            let tools = tools.unwrap_or_default();
-            statuses.push(entry.face.status(tools.tools.len(), &tools.warnings));
+            let tools = tools.unwrap_or_else(|| Arc::clone(&self.nothing));
+            statuses.push(entry.face.status(tools.tools.len(), &tools.warnings, None));
             offers.push(Offer { name: server.name.clone(), state, error: entry.face.trouble(), tools });
         }
         // Then what no longer stands in the configuration, until it is gone, and the instances of sessions.
         let shown = |key: &Key| key.session.is_none() && namespaces.iter().any(|(name, _)| *name == key.server);
         let rest = self.entries.iter().filter(|(key, _)| !shown(key));
-        statuses.extend(rest.map(|(_, entry)| entry.face.status(0, &[])));
-        let present = self.catalog.borrow().clone();
-        let next = Catalog::of(present.generation + 1, &offers);
-        if !present.same(&next) {
-            self.catalog.send_replace(Arc::new(next));
+        statuses.extend(rest.map(|(key, entry)| entry.face.status(0, &[], key.session.as_ref())));
+        if self.offers != offers {
+            let generation = self.catalog.borrow().generation + 1;
+            self.catalog.send_replace(Arc::new(Catalog::of(generation, &offers)));
+            self.offers = offers;
         }
         let statuses = Arc::new(statuses);
         self.status.send_if_modified(|present| {

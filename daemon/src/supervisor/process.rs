@@ -23,9 +23,6 @@ const AFTER_KILL: Duration = Duration::from_millis(500);
 /// What the rest of a group gets after its leader has ended, before and after SIGKILL.
 const REST_GRACE: Duration = Duration::from_millis(300);
 
-/// No stop takes longer than this.
-pub(super) const STOP_LIMIT: Duration = Duration::from_millis(4700);
-
 /// A process group whose leader is our child. Dropping it kills what is left of it.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -51,7 +48,8 @@ impl Process {
         *self.exit.borrow()
     }
 
-    /// Stops the group; its stdin has been closed. Returns when it is gone, or nothing more can be done.
+    /// Stops the group; its stdin has been closed. Returns when it is gone, or nothing more can be done: within five
+    /// seconds.
     pub(super) async fn stop(&mut self) {
         for (grace, signal) in [(AFTER_EOF, Some(Signal::TERM)), (AFTER_TERM, Some(Signal::KILL)), (AFTER_KILL, None)] {
             let mut exit = self.exit.clone();

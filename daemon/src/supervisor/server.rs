@@ -14,7 +14,7 @@ use std::{
 use jiff::Timestamp;
 use ptc_protocol::{
     api::{ServerState, ServerStatus},
-    names::ServerName,
+    names::{ServerName, SessionId},
 };
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch},
@@ -193,12 +193,13 @@ impl Face {
     pub(super) fn trouble(&self) -> Option<String> {
         let report = self.report();
         let cause = report.last_error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
+        let next = report.next_retry.map(|time| format!("; next try at {time:.0}")).unwrap_or_default();
         Some(match report.state {
             ServerState::Ready => return None,
             ServerState::Starting => format!("it is starting{cause}"),
             ServerState::Stopping => format!("it is being stopped or restarted{cause}"),
-            ServerState::Backoff => format!("it is down{cause} and will be tried again soon"),
-            ServerState::Failed => format!("it cannot work as configured{cause}"),
+            ServerState::Backoff => format!("it is down{cause}{next}"),
+            ServerState::Failed => format!("it cannot work as configured{cause}{next}"),
             ServerState::Stopped => "it is stopped".into(),
             ServerState::Disabled => "it is disabled in the configuration".into(),
             ServerState::NeedsSignIn => format!("it needs a sign-in{cause}"),
@@ -206,7 +207,12 @@ impl Face {
     }
 
     /// The status; `tools` and `warnings` of the catalog are the caller's.
-    pub(super) fn status(&self, tools: usize, catalog_warnings: &[String]) -> ServerStatus {
+    pub(super) fn status(
+        &self,
+        tools: usize,
+        catalog_warnings: &[String],
+        session: Option<&SessionId>,
+    ) -> ServerStatus {
         let mut warnings = self.log.warnings();
         let report = self.report();
         warnings.extend(report.listing.iter().flat_map(|listing| listing.warnings.iter().cloned()));
@@ -230,6 +236,7 @@ impl Face {
                 Scope::Shared => "shared".into(),
                 Scope::Session => "session".into(),
             },
+            session: session.cloned(),
             protocol: report.protocol.clone(),
         }
     }
@@ -356,7 +363,6 @@ impl Server {
                 self.happened(event);
             }
             News::Command(Some(Command::Restart)) => {
-                self.drain = true;
                 if self.settings.enabled && !self.leaving {
                     self.happened(Event::Start);
                 }
@@ -540,7 +546,6 @@ impl Server {
         {
             let mut report = self.face.report();
             report.last_ok = Some(Timestamp::now());
-            report.last_error = None;
             report.protocol = link.wire.protocol();
             report.listing = Some(Arc::new(handshake.listing));
         }

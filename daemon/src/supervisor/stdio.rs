@@ -68,9 +68,14 @@ pub(super) fn open(program: &Program<'_>, guardian: &Guardian, log: &ServerLog) 
     if let Some(cwd) = program.cwd.filter(|cwd| !cwd.is_dir()) {
         return Err(broken(format!("its cwd `{}` is not a directory", cwd.display())));
     }
-    let environment = environment(program.env, std::env::vars_os());
+    let mut environment = environment(program.env, std::env::vars_os());
     let path = environment.get(OsStr::new("PATH")).cloned().unwrap_or_default();
     let executable = resolve(program.command, &path, program.cwd).map_err(broken)?;
+    if !program.env.contains_key("PATH")
+        && let Some(path) = with_neighbours(&path, &executable)
+    {
+        environment.insert("PATH".into(), path);
+    }
     let mut command = Command::new(&executable);
     command
         .arg0(program.command)
@@ -130,6 +135,17 @@ fn environment(
     environment.extend(configured.iter().map(|(name, value)| (name.into(), value.reveal().into())));
     environment.entry("PATH".into()).or_insert_with(|| "/usr/local/bin:/usr/bin:/bin".into());
     environment
+}
+
+/// The path with the command's own directory at its end: `npx` by its full path still looks for `node` beside it.
+fn with_neighbours(path: &OsStr, executable: &Path) -> Option<OsString> {
+    let directory = executable.parent().filter(|directory| directory.is_absolute())?;
+    let mut directories: Vec<PathBuf> = std::env::split_paths(path).collect();
+    if directories.iter().any(|known| known == directory) {
+        return None;
+    }
+    directories.push(directory.to_owned());
+    std::env::join_paths(directories).ok()
 }
 
 /// The file that a command names, looked up in `path` when it has no slash.
@@ -259,6 +275,14 @@ mod tests {
         let expected: BTreeMap<OsString, OsString> =
             expected.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         assert_eq!(environment(&configured, own), expected);
+    }
+
+    #[test]
+    fn what_lies_beside_a_command_is_found_last() {
+        let path = OsStr::new("/usr/bin:/bin");
+        assert_eq!(with_neighbours(path, Path::new("/opt/n/npx")), Some("/usr/bin:/bin:/opt/n".into()));
+        assert_eq!(with_neighbours(path, Path::new("/bin/sh")), None);
+        assert_eq!(with_neighbours(path, Path::new("x/npx")), None);
     }
 
     #[test]

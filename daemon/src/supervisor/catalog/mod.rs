@@ -72,6 +72,14 @@ pub(super) struct Offer {
     pub(super) tools: Arc<NamedTools>,
 }
 
+/// Equal when the very same list is offered, whatever it holds.
+impl PartialEq for Offer {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { name, state, error, tools } = self;
+        (name, state, error) == (&other.name, &other.state, &other.error) && Arc::ptr_eq(tools, &other.tools)
+    }
+}
+
 /// A server's tools under their final names.
 #[derive(Debug, Default)]
 pub(super) struct NamedTools {
@@ -135,12 +143,5 @@ impl Catalog {
             }
         }
         Self { generation, tools, servers }
-    }
-
-    /// Whether both offer the same tools (the very same definitions) and show the same servers.
-    pub(super) fn same(&self, other: &Self) -> bool {
-        self.servers == other.servers
-            && self.tools.len() == other.tools.len()
-            && self.tools.values().zip(other.tools.values()).all(|(one, two)| Arc::ptr_eq(one, two))
     }
 }

@@ -242,5 +242,8 @@ async fn sessions_get_instances_of_their_own_where_the_configuration_says_so() {
     house.supervisor.session_ended(&SessionId::parse("s-1").unwrap()).await;
     until("the session's instance is gone", || !alive(one)).await;
     assert!(alive(two) && alive(shared));
+    let of_two = |status: &ServerStatus| status.session.as_ref().is_some_and(|session| session.as_str() == "s-2");
+    let statuses = Arc::clone(&house.supervisor.status().borrow());
+    assert_eq!(statuses.iter().find(|status| of_two(status)).unwrap().pid, u32::try_from(two).ok());
     assert_ne!(pid_of(Some("s-1")).await, one);
 }

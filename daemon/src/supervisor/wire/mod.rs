@@ -48,6 +48,7 @@ pub(super) struct Frame {
     /// The request it is, if it is one.
     pub(super) request: Option<RequestId>,
     /// Its method; none for answers.
+    #[expect(dead_code, reason = "for the transports over HTTP, which repeat it in a header")]
     pub(super) method: Option<String>,
 }
 
