@@ -16,7 +16,7 @@ use super::{
     log::cut,
     wire::{ReplyError, Wire, WireTransport},
 };
-use crate::config::settings::{Protocol, ServerSettings};
+use crate::config::settings::ServerSettings;
 
 /// Pages of `tools/list` that are read.
 const MAX_PAGES: usize = 500;
@@ -53,12 +53,27 @@ pub(super) struct Handshake {
     pub(super) list_again: bool,
 }
 
+/// How a connection is initialized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Negotiation {
+    /// `initialize`.
+    Initialize,
+    /// `server/discover`, and `initialize` where that is unknown or takes over ten seconds.
+    Auto,
+    /// `server/discover` alone.
+    Discover,
+}
+
+/// Code with which a server that has been discovered refuses `initialize`.
+const ALREADY_DISCOVERED: i32 = -32022;
+
 /// Initializes the connection and lists the tools, all within `limit`.
 ///
 /// # Errors
 /// The server refused, went away, or took too long.
 pub(super) async fn shake(
     settings: ServerSettings,
+    negotiation: Negotiation,
     transport: WireTransport,
     wire: Arc<Wire>,
     limit: Duration,
@@ -68,12 +83,14 @@ pub(super) async fn shake(
     let config =
         ClientConfig::new(ClientCapabilities::default(), Implementation::new("ptc", env!("CARGO_PKG_VERSION")))
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
-    let mode = match settings.protocol {
-        Protocol::Initialize => ClientLifecycleMode::Initialize,
-        Protocol::Auto => ClientLifecycleMode::Auto {
-            preferred_versions: vec![ProtocolVersion::LATEST],
+    let preferred_versions = vec![ProtocolVersion::LATEST];
+    let mode = match negotiation {
+        Negotiation::Initialize => ClientLifecycleMode::Initialize,
+        Negotiation::Auto => ClientLifecycleMode::Auto {
+            preferred_versions,
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
         },
+        Negotiation::Discover => ClientLifecycleMode::Discover { preferred_versions },
     };
     let served = tokio::time::timeout_at(deadline, config.serve_with_lifecycle(transport, mode)).await;
     let client = served.map_err(|_| late("answer initialize"))?.map_err(|error| refused(&error, &wire))?;
@@ -104,7 +121,7 @@ pub(super) async fn shake(
 fn refused(error: &ClientInitializeError, wire: &Wire) -> StartError {
     match error {
         ClientInitializeError::JsonRpcError(error) => StartError::new(
-            StartErrorKind::Transient,
+            if error.code.0 == ALREADY_DISCOVERED { StartErrorKind::Modern } else { StartErrorKind::Transient },
             format!("refused to initialize: {} ({})", cut(&error.message, REASON_BYTES), error.code.0),
         ),
         other => gone(wire, cut(&other.to_string(), REASON_BYTES).to_owned()),

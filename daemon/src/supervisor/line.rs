@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use ptc_protocol::names::ServerName;
 use rmcp::{
     RoleClient,
-    model::{ClientRequest, RequestId},
+    model::{ClientRequest, ErrorCode, RequestId},
     service::{Peer, PeerRequestOptions, RequestHandle},
 };
 use serde_json::value::RawValue;
@@ -19,6 +19,9 @@ use super::{
 
 /// Progress may stretch a call to so many times its timeout.
 const PROGRESS_STRETCH: u32 = 10;
+
+/// Longest time in which changes are listened for in one request: for ever, in practice.
+const LISTENING: Duration = Duration::from_secs(365 * 86_400);
 
 /// How a request ended without a result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +63,13 @@ impl Line {
         let params = format!(r#""name":{name},"arguments":{}"#, call.arguments.get());
         let limit = call.timeout.saturating_mul(PROGRESS_STRETCH);
         match self.request("tools/call", params, call.timeout, limit).await {
-            Ok(raw) => Ok(CallResult { raw }),
+            Ok(raw) => match unfinished(&raw).filter(|_| self.wire.modern()) {
+                None => Ok(CallResult { raw }),
+                Some(kind) => Err(CallFailure::Rpc {
+                    code: i64::from(ErrorCode::INTERNAL_ERROR.0),
+                    message: format!("the tool answered with `{kind}` in place of a result, which is not supported"),
+                }),
+            },
             Err(error) => Err(self.failure(error, call)),
         }
     }
@@ -115,6 +124,13 @@ impl Line {
         }
     }
 
+    /// Keeps a request open in which the server tells of changed tools; resolves when the server ends it.
+    pub(super) async fn listen(&self) {
+        let params = r#""notifications":{"toolsListChanged":true}"#.to_owned();
+        let ended = self.request("subscriptions/listen", params, LISTENING, LISTENING).await;
+        tracing::debug!(server = self.server.as_str(), error = ?ended.err(), "no longer listening");
+    }
+
     /// Asks whether the server is there. Any answer says yes, an error too.
     pub(super) async fn alive(&self, limit: Duration) -> bool {
         match self.request("ping", String::new(), limit, limit).await {
@@ -150,6 +166,17 @@ impl Line {
             }
         }
     }
+}
+
+/// The type of a result that is not the final one, in the protocol that has such types.
+fn unfinished(raw: &RawValue) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Typed {
+        #[serde(rename = "resultType")]
+        kind: Option<String>,
+    }
+    let typed = raw.get().contains(r#""resultType""#).then(|| serde_json::from_str::<Typed>(raw.get()).ok())??;
+    typed.kind.filter(|kind| kind != "complete")
 }
 
 /// Gives the request up when it goes out of scope without an answer.

@@ -47,6 +47,8 @@ pub(super) enum StartErrorKind {
     Transient,
     /// Took longer than it was given.
     TooSlow,
+    /// Has taken the discovery of the stateless protocol for good, though its answer came too late.
+    Modern,
     /// Cannot work until a person changes something.
     Broken,
     /// Wants a sign-in.

@@ -23,7 +23,7 @@ use tokio::{
 
 use super::{
     catalog::listing::Listing,
-    handshake::{self, Client, Handshake, list_tools},
+    handshake::{self, Client, Handshake, Negotiation, list_tools},
     line::Line,
     link::{Link, StartError, StartErrorKind},
     log::ServerLog,
@@ -33,7 +33,7 @@ use super::{
     stdio,
 };
 use crate::{
-    config::settings::{Scope, ServerSettings, Transport},
+    config::settings::{Protocol, Scope, ServerSettings, Transport},
     guardian::Guardian,
 };
 
@@ -275,6 +275,8 @@ struct Up {
     refresh_earliest: Instant,
     ping: Option<Work<bool>>,
     ping_at: Instant,
+    /// A server of the stateless protocol tells of changes only while it is listened to.
+    listening: Option<Work<()>>,
 }
 
 /// The task of one server.
@@ -287,6 +289,8 @@ pub(super) struct Server {
     busy: Busy,
     /// Timeouts of the start in a row.
     timeouts: u32,
+    /// It was discovered too late; the next start discovers it and does nothing else.
+    discover: bool,
     drain: bool,
     leaving: bool,
 }
@@ -304,6 +308,7 @@ enum News {
     Refreshed(Result<Listing, String>),
     PingDue,
     Pinged(bool),
+    ListenedOut,
 }
 
 impl Server {
@@ -323,6 +328,7 @@ impl Server {
             state: State::new(),
             busy: Busy::No,
             timeouts: 0,
+            discover: false,
             drain: false,
             leaving: false,
         };
@@ -412,6 +418,11 @@ impl Server {
                 if let Busy::Up(up) = &mut self.busy {
                     let line = Arc::clone(&up.line);
                     up.ping = Some(Box::pin(async move { line.alive(PING_LIMIT).await }));
+                }
+            }
+            News::ListenedOut => {
+                if let Busy::Up(up) = &mut self.busy {
+                    up.listening = None;
                 }
             }
             News::Pinged(alive) => {
@@ -504,6 +515,11 @@ impl Server {
                 log.note(&pid.map_or_else(|| "connecting".into(), |pid| format!("started, process {pid}")));
                 self.face.report().pid = pid;
                 let limit = self.settings.startup_timeout.saturating_mul(1 << self.timeouts.min(PATIENCE_DOUBLINGS));
+                let negotiation = match self.settings.protocol {
+                    Protocol::Initialize => Negotiation::Initialize,
+                    Protocol::Auto if self.discover => Negotiation::Discover,
+                    Protocol::Auto => Negotiation::Auto,
+                };
                 let work: Work<_> = match link.transport.take() {
                     Some(transport) => {
                         Box::pin(handshake::shake(self.settings.clone(), transport, Arc::clone(&link.wire), limit))
@@ -527,12 +543,13 @@ impl Server {
             _ => None,
         };
         self.timeouts = if error.kind == StartErrorKind::TooSlow { self.timeouts.saturating_add(1) } else { 0 };
+        self.discover = error.kind == StartErrorKind::Modern;
         match exit {
             Some(status) => self.failed(&format!("exits before it is ready, {}", exit_words(status))),
             None => self.failed(&error.message),
         }
         self.happened(Event::StartFailed(match error.kind {
-            StartErrorKind::Transient | StartErrorKind::TooSlow => Retry::Soon,
+            StartErrorKind::Transient | StartErrorKind::TooSlow | StartErrorKind::Modern => Retry::Soon,
             StartErrorKind::Broken => Retry::Slowly,
             StartErrorKind::SignIn => Retry::AfterSignIn,
         }));
@@ -549,6 +566,10 @@ impl Server {
             report.protocol = link.wire.protocol();
             report.listing = Some(Arc::new(handshake.listing));
         }
+        let listening = link.wire.modern().then(|| {
+            let line = Arc::clone(&line);
+            Box::pin(async move { line.listen().await }) as Work<()>
+        });
         self.busy = Busy::Up(Box::new(Up {
             link,
             client: handshake.client,
@@ -559,6 +580,7 @@ impl Server {
             refresh_earliest: now + REFRESH_PAUSE,
             ping: None,
             ping_at: now + PING_PAUSE,
+            listening,
         }));
         self.face.line.send_replace(Some(line));
         self.happened(Event::Connected);
@@ -672,7 +694,7 @@ impl Busy {
                 News::Happened(Event::Closed)
             }
             Self::Up(up) => {
-                let Up { link, refresh_at, refresh, ping, ping_at, .. } = &mut **up;
+                let Up { link, refresh_at, refresh, ping, ping_at, listening, .. } = &mut **up;
                 let listing = refresh.is_some();
                 let pinging = ping.is_some();
                 tokio::select! {
@@ -680,6 +702,7 @@ impl Busy {
                     reason = link.wire.ended() => News::Lost(reason),
                     result = maybe(refresh) => News::Refreshed(result),
                     alive = maybe(ping) => News::Pinged(alive),
+                    () = maybe(listening) => News::ListenedOut,
                     () = sleep_until(*refresh_at), if !listing => News::RefreshDue,
                     () = link.wire.list_changed(), if refresh_at.is_none() => News::ListChanged,
                     () = tokio::time::sleep_until(*ping_at), if link.needs_pings && !pinging => News::PingDue,

@@ -139,6 +139,8 @@ struct Inner {
     inbox: VecDeque<RxJsonRpcMessage<RoleClient>>,
     end: Option<(StartErrorKind, String)>,
     protocol: Option<String>,
+    /// Whether the handshake was the `server/discover` of 2026-07-28.
+    modern: bool,
 }
 
 #[derive(Debug)]
@@ -269,6 +271,11 @@ impl Wire {
         self.lock().protocol.clone()
     }
 
+    /// Whether the server speaks the stateless protocol: notices only to listeners, results of several types.
+    pub(super) fn modern(&self) -> bool {
+        self.lock().modern
+    }
+
     /// Gives up a raw request: its reply is no longer wanted, and the server is told so.
     pub(super) fn abandon(&self, id: &RequestId, raw: &RawRequest, reason: &str) {
         raw.0.abandoned.store(true, Ordering::Relaxed);
@@ -335,6 +342,11 @@ impl Wire {
                 && raw.0.abandoned.load(Ordering::Relaxed)
             {
                 return Err(ReplyError::Unsent { reason: "cancelled".into() });
+            }
+            if let Kind::Initialize = kind {
+                // Sent after a discovery that took too long: its answer, should it still come, is nobody's.
+                inner.pending.retain(|_, pending| !matches!(pending.kind, Kind::Discover));
+                inner.inbox.clear();
             }
             inner.sent += 1;
             let number = inner.sent;
@@ -442,6 +454,7 @@ impl Inner {
             (Kind::Discover, Ok(raw)) => serde_json::from_str::<DiscoverResult>(raw.get())
                 .map(|result| {
                     self.protocol = Some(ProtocolVersion::LATEST.to_string());
+                    self.modern = true;
                     ServerResult::DiscoverResult(result)
                 })
                 .map_err(|error| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, error.to_string(), None)),
