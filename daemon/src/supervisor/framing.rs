@@ -33,23 +33,18 @@ impl LineFrames {
         wire: &Wire,
         log: &ServerLog,
     ) -> Option<(Vec<u8>, &'p [u8])> {
-        while !piece.is_empty() {
-            let end = piece.iter().position(|&byte| byte == b'\n');
-            let (head, tail) = match end {
-                Some(at) => (&piece[..at], &piece[at + 1..]),
-                None => (piece, &[][..]),
-            };
-            self.extend(head, wire);
-            if end.is_none() {
+        loop {
+            let Some(at) = piece.iter().position(|&byte| byte == b'\n') else {
+                self.extend(piece, wire);
                 return None;
-            }
-            piece = tail;
+            };
+            self.extend(&piece[..at], wire);
+            piece = &piece[at + 1..];
             match self.overflow.take() {
                 Some(overflow) => overflow.finish(wire, log),
-                None => return Some((std::mem::take(&mut self.line), tail)),
+                None => return Some((std::mem::take(&mut self.line), piece)),
             }
         }
-        None
     }
 
     /// Gives a line back, so that its memory serves the next one.

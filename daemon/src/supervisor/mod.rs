@@ -7,8 +7,10 @@
 //! Inside, `state` decides and `server` acts; `link` is the boundary to the transports, `wire` the JSON-RPC that all
 //! of them share, and `line` a connection that takes calls.
 
+mod busy;
 mod call;
 mod catalog;
+mod face;
 mod framing;
 mod handshake;
 mod line;
@@ -37,8 +39,8 @@ pub use self::{
     owner::SupervisorTask,
 };
 use self::{
+    face::Face,
     owner::{Directory, Request},
-    server::Face,
 };
 use crate::{
     config::settings::{Scope, Settings},

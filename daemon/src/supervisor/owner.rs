@@ -20,7 +20,8 @@ use tokio::{
 
 use super::{
     catalog::{Catalog, NamedTools, Offer, listing::Listing},
-    server::{Command, Face, Server, Surroundings},
+    face::Face,
+    server::{Command, Server, Surroundings},
 };
 use crate::{
     config::settings::{Scope, ServerSettings, Settings},
@@ -308,7 +309,7 @@ impl SupervisorTask {
         }
         let settings = settings.clone();
         let key = Key { server, session: Some(session) };
-        if !self.entries.get(&key).is_some_and(|entry| !entry.leaving) {
+        if self.entries.get(&key).is_none_or(|entry| entry.leaving) {
             self.spawn(key.clone(), settings);
         }
         self.entries.get(&key).map(|entry| Arc::clone(&entry.face))

@@ -1,39 +1,27 @@
 //! One server's task: it alone owns the connection and the process, and does what [`State::step`] decides.
 
-use std::{
-    future::Future,
-    path::PathBuf,
-    pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use ptc_protocol::{
-    api::{ServerState, ServerStatus},
-    names::{ServerName, SessionId},
-};
+use ptc_protocol::api::ServerState;
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::Instant,
 };
 
 use super::{
+    busy::{Busy, News, Up, Work, sleep_until},
     catalog::listing::Listing,
-    handshake::{self, Client, Handshake, Negotiation, list_tools},
-    line::Line,
-    link::{Link, StartError, StartErrorKind},
-    log::ServerLog,
+    face::Face,
+    handshake::{self, Handshake, Negotiation, list_tools},
+    link::{StartError, StartErrorKind},
     process::exit_words,
     redact::Redactor,
     state::{Action, Event, HEALTHY, Moment, Phase, Retry, State},
     stdio,
 };
 use crate::{
-    config::settings::{Protocol, Scope, ServerSettings, Transport},
+    config::settings::{Protocol, ServerSettings, Transport},
     guardian::Guardian,
 };
 
@@ -92,193 +80,6 @@ pub(super) struct Surroundings {
     pub(super) epoch: Instant,
 }
 
-/// What others see of a server.
-#[derive(Debug)]
-pub(super) struct Face {
-    pub(super) name: ServerName,
-    /// The connection that calls go to, while the server is ready.
-    pub(super) line: watch::Sender<Option<Arc<Line>>>,
-    pub(super) calls: AtomicU64,
-    pub(super) failed_calls: AtomicU64,
-    report: Mutex<Report>,
-    log: ServerLog,
-    changed: Arc<Notify>,
-}
-
-#[derive(Debug)]
-struct Report {
-    transport: &'static str,
-    scope: Scope,
-    state: ServerState,
-    since: Timestamp,
-    pid: Option<u32>,
-    last_ok: Option<Timestamp>,
-    last_error: Option<String>,
-    next_retry: Option<Timestamp>,
-    starts: u64,
-    protocol: Option<String>,
-    listing: Option<Arc<Listing>>,
-    last_call: Instant,
-}
-
-impl Face {
-    fn new(settings: &ServerSettings, surroundings: &Surroundings) -> Self {
-        Self {
-            name: settings.name.clone(),
-            line: watch::Sender::new(None),
-            calls: AtomicU64::new(0),
-            failed_calls: AtomicU64::new(0),
-            report: Mutex::new(Report {
-                transport: settings.transport.kind(),
-                scope: settings.scope,
-                state: if settings.enabled { ServerState::Starting } else { ServerState::Disabled },
-                since: Timestamp::now(),
-                pid: None,
-                last_ok: None,
-                last_error: None,
-                next_retry: None,
-                starts: 0,
-                protocol: None,
-                listing: None,
-                last_call: Instant::now(),
-            }),
-            log: ServerLog::new(&surroundings.log_dir, &settings.name, Redactor::of(settings)),
-            changed: Arc::clone(&surroundings.changed),
-        }
-    }
-
-    /// Records the end of a call; none means that it was given up.
-    pub(super) fn called(&self, ok: Option<bool>) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        if ok == Some(false) {
-            self.failed_calls.fetch_add(1, Ordering::Relaxed);
-        }
-        {
-            let mut report = self.report();
-            report.last_call = Instant::now();
-            if ok == Some(true) {
-                report.last_ok = Some(Timestamp::now());
-            }
-        }
-        self.changed.notify_one();
-    }
-
-    /// Whether sessions share the server.
-    pub(super) fn scope(&self) -> Scope {
-        self.report().scope
-    }
-
-    /// Time since the last call, or since it was made.
-    pub(super) fn idle_for(&self) -> Duration {
-        self.report().last_call.elapsed()
-    }
-
-    /// Whether it will not be ready without a new try.
-    pub(super) fn is_down(&self) -> bool {
-        super::is_down(self.report().state)
-    }
-
-    /// The text without the server's secrets.
-    pub(super) fn clean(&self, text: &str) -> String {
-        self.log.clean(text)
-    }
-
-    /// The state, and the tools while it is ready.
-    pub(super) fn offer(&self) -> (ServerState, Option<Arc<Listing>>) {
-        let report = self.report();
-        (report.state, report.listing.clone().filter(|_| report.state == ServerState::Ready))
-    }
-
-    /// Why the server cannot be called, for people; none when it can.
-    pub(super) fn trouble(&self) -> Option<String> {
-        let report = self.report();
-        let cause = report.last_error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
-        let next = report.next_retry.map(|time| format!("; next try at {time:.0}")).unwrap_or_default();
-        Some(match report.state {
-            ServerState::Ready => return None,
-            ServerState::Starting => format!("it is starting{cause}"),
-            ServerState::Stopping => format!("it is being stopped or restarted{cause}"),
-            ServerState::Backoff => format!("it is down{cause}{next}"),
-            ServerState::Failed => format!("it cannot work as configured{cause}{next}"),
-            ServerState::Stopped => "it is stopped".into(),
-            ServerState::Disabled => "it is disabled in the configuration".into(),
-            ServerState::NeedsSignIn => format!("it needs a sign-in{cause}"),
-        })
-    }
-
-    /// The status; `tools` and `warnings` of the catalog are the caller's.
-    pub(super) fn status(
-        &self,
-        tools: usize,
-        catalog_warnings: &[String],
-        session: Option<&SessionId>,
-    ) -> ServerStatus {
-        let mut warnings = self.log.warnings();
-        let report = self.report();
-        warnings.extend(report.listing.iter().flat_map(|listing| listing.warnings.iter().cloned()));
-        warnings.extend(catalog_warnings.iter().cloned());
-        ServerStatus {
-            name: self.name.clone(),
-            transport: report.transport.into(),
-            state: report.state,
-            pid: report.pid,
-            since: report.since.to_string(),
-            tools,
-            calls: self.calls.load(Ordering::Relaxed),
-            failed_calls: self.failed_calls.load(Ordering::Relaxed),
-            last_ok: report.last_ok.map(|time| time.to_string()),
-            last_error: report.last_error.clone(),
-            last_stderr: self.log.tail(),
-            next_retry: report.next_retry.map(|time| time.to_string()),
-            starts: report.starts,
-            warnings,
-            scope: match report.scope {
-                Scope::Shared => "shared".into(),
-                Scope::Session => "session".into(),
-            },
-            session: session.cloned(),
-            protocol: report.protocol.clone(),
-        }
-    }
-
-    fn report(&self) -> MutexGuard<'_, Report> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-/// What the task is busy with; at most one of these at a time.
-enum Busy {
-    No,
-    /// Waits for its turn to start.
-    Queued(Work<Option<OwnedSemaphorePermit>>),
-    /// Connects. The link is with the task, so that it can be closed whatever becomes of the handshake.
-    Shaking {
-        link: Link,
-        work: Work<Result<Handshake, StartError>>,
-        permit: Option<(OwnedSemaphorePermit, Instant)>,
-    },
-    Up(Box<Up>),
-    Closing(Work<()>),
-}
-
-/// A connection that is up.
-struct Up {
-    link: Link,
-    client: Client,
-    line: Arc<Line>,
-    /// When the tools are to be listed again.
-    refresh_at: Option<Instant>,
-    refresh: Option<Work<Result<Listing, String>>>,
-    refresh_pause: Duration,
-    refresh_earliest: Instant,
-    ping: Option<Work<bool>>,
-    ping_at: Instant,
-    /// A server of the stateless protocol tells of changes only while it is listened to.
-    listening: Option<Work<()>>,
-}
-
 /// The task of one server.
 pub(super) struct Server {
     settings: ServerSettings,
@@ -293,22 +94,6 @@ pub(super) struct Server {
     discover: bool,
     drain: bool,
     leaving: bool,
-}
-
-/// What woke the task.
-enum News {
-    Command(Option<Command>),
-    Happened(Event),
-    Turn(Option<OwnedSemaphorePermit>),
-    ColdStartOver,
-    Shaken(Box<Result<Handshake, StartError>>),
-    Lost(String),
-    ListChanged,
-    RefreshDue,
-    Refreshed(Result<Listing, String>),
-    PingDue,
-    Pinged(bool),
-    ListenedOut,
 }
 
 impl Server {
@@ -521,9 +306,13 @@ impl Server {
                     Protocol::Auto => Negotiation::Auto,
                 };
                 let work: Work<_> = match link.transport.take() {
-                    Some(transport) => {
-                        Box::pin(handshake::shake(self.settings.clone(), transport, Arc::clone(&link.wire), limit))
-                    }
+                    Some(transport) => Box::pin(handshake::shake(
+                        self.settings.clone(),
+                        negotiation,
+                        transport,
+                        Arc::clone(&link.wire),
+                        limit,
+                    )),
                     None => Box::pin(std::future::ready(Err(StartError::new(
                         StartErrorKind::Transient,
                         "the transport is in use",
@@ -664,64 +453,5 @@ impl Server {
             }),
         };
         self.busy = Busy::Closing(work);
-    }
-}
-
-impl Face {
-    fn gone(&self) {
-        let mut report = self.report();
-        report.pid = None;
-        report.listing = None;
-        report.protocol = None;
-    }
-}
-
-impl Busy {
-    /// The next thing that happens; only borrowed futures, so it may be dropped at any time.
-    async fn next(&mut self) -> News {
-        match self {
-            Self::No => std::future::pending().await,
-            Self::Queued(turn) => News::Turn(turn.await),
-            Self::Shaking { work, permit, .. } => {
-                let until = permit.as_ref().map(|(_, until)| *until);
-                tokio::select! {
-                    result = work => News::Shaken(Box::new(result)),
-                    () = sleep_until(until) => News::ColdStartOver,
-                }
-            }
-            Self::Closing(work) => {
-                work.await;
-                News::Happened(Event::Closed)
-            }
-            Self::Up(up) => {
-                let Up { link, refresh_at, refresh, ping, ping_at, listening, .. } = &mut **up;
-                let listing = refresh.is_some();
-                let pinging = ping.is_some();
-                tokio::select! {
-                    biased;
-                    reason = link.wire.ended() => News::Lost(reason),
-                    result = maybe(refresh) => News::Refreshed(result),
-                    alive = maybe(ping) => News::Pinged(alive),
-                    () = maybe(listening) => News::ListenedOut,
-                    () = sleep_until(*refresh_at), if !listing => News::RefreshDue,
-                    () = link.wire.list_changed(), if refresh_at.is_none() => News::ListChanged,
-                    () = tokio::time::sleep_until(*ping_at), if link.needs_pings && !pinging => News::PingDue,
-                }
-            }
-        }
-    }
-}
-
-async fn maybe<T>(work: &mut Option<Work<T>>) -> T {
-    match work {
-        Some(work) => work.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,10 +1,7 @@
 //! The names under which programs reach tools. They depend only on the names themselves, never on their order or on
 //! how often a server was started.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use ptc_protocol::names::{ServerName, ToolName};
 use sha2::{Digest as _, Sha256};
@@ -103,7 +100,7 @@ fn make_attributes(given: &mut BTreeMap<&str, Given>) {
             attr = format!("tool_{attr}");
         }
         if attr != names.attr && plain.contains(&attr) {
-            let _ = write!(attr, "_{}", &digest("attribute", tool)[..8]);
+            attr = format!("{attr}_{}", &digest("attribute", tool)[..8]);
         }
         names.attr = attr;
     }
@@ -145,10 +142,7 @@ fn digest(namespace: &str, tool: &str) -> String {
     hash.update(namespace.as_bytes());
     hash.update([0]);
     hash.update(tool.as_bytes());
-    hash.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

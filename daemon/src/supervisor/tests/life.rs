@@ -247,3 +247,13 @@ async fn sessions_get_instances_of_their_own_where_the_configuration_says_so() {
     assert_eq!(statuses.iter().find(|status| of_two(status)).unwrap().pid, u32::try_from(two).ok());
     assert_ne!(pid_of(Some("s-1")).await, one);
 }
+
+#[tokio::test]
+async fn a_slow_start_gets_more_time_with_each_try() {
+    let mut slow = fake("slow", "time.sleep(2.5)");
+    slow.startup_timeout = Duration::from_secs(1);
+    let house = House::new(vec![slow]);
+    house.status("slow", |status| status.state == ServerState::Backoff).await;
+    let status = house.state("slow", ServerState::Ready).await;
+    assert!((2..=4).contains(&status.starts), "{status:?}");
+}

@@ -113,3 +113,41 @@ def call(request):
     let text = value["content"][0]["text"].as_str().unwrap();
     assert_eq!(text, r#"[{"roots": []}, -32601, {"action": "decline"}, {}, -32601]"#);
 }
+
+#[tokio::test]
+async fn the_stateless_protocol_is_spoken_where_it_is_offered() {
+    let script = r#"
+listeners = []
+def other(message):
+    if message.get("method") == "server/discover":
+        reply(message, {"supportedVersions": ["2026-07-28"], "capabilities": []})
+    elif message.get("method") == "subscriptions/listen":
+        assert message["params"]["notifications"] == {"toolsListChanged": True}
+        TOOLS.append({"name": "later"})
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    elif "id" in message:
+        send({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no " + message["method"]}})
+def initialize(request):
+    other(dict(request, method="initialize"))
+def call(request):
+    kind = "input_required" if "ask" in request["line"] else "complete"
+    meta = request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"]
+    reply(request, {"resultType": kind, "content": [{"type": "text", "text": meta}]})
+"#;
+    let mut settings = fake("fake", script);
+    settings.protocol = Protocol::Auto;
+    let mut old = fake(
+        "old",
+        "def other(message):\n    if 'id' in message:\n        send({'id': message['id'], 'error': {'code': -32601, 'message': 'no'}})",
+    );
+    old.protocol = Protocol::Auto;
+    let house = House::new(vec![settings, old]);
+    let status = house.state("fake", ServerState::Ready).await;
+    assert_eq!(status.protocol.as_deref(), Some("2026-07-28"));
+    house.tool("mcp__fake__later").await;
+    assert!(house.call("{}").await.unwrap().raw.get().contains("2026-07-28"));
+    let CallFailure::Rpc { message, .. } = house.call(r#"{"ask":1}"#).await.unwrap_err() else { panic!() };
+    assert!(message.contains("input_required"), "{message}");
+    let status = house.state("old", ServerState::Ready).await;
+    assert_eq!(status.protocol.as_deref(), Some("2025-06-18"));
+}

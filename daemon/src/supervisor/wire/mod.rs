@@ -5,6 +5,7 @@
 //! and the way of raw results around rmcp's typed decoding are here. It knows no process, socket or HTTP.
 
 mod decode;
+mod raw;
 mod scan;
 mod transport;
 
@@ -12,23 +13,27 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
 use rmcp::{
     RoleClient,
     model::{
-        CustomRequest, DiscoverResult, EmptyResult, ErrorCode, ErrorData, GetExtensions as _, GetMeta as _,
-        InitializeResult, JsonRpcMessage, NumberOrString, ProtocolVersion, RequestId, ServerResult,
+        DiscoverResult, EmptyResult, ErrorCode, ErrorData, GetExtensions as _, GetMeta as _, InitializeResult,
+        JsonRpcMessage, NumberOrString, ProtocolVersion, RequestId, ServerResult,
     },
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
 };
 use serde_json::{Value, value::RawValue};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc};
 
-use self::decode::Message;
-pub(super) use self::{scan::IdScan, transport::WireTransport};
+use self::{decode::Message, raw::Reply};
+pub(super) use self::{
+    raw::{Frame, RawRequest, ReplyError},
+    scan::IdScan,
+    transport::WireTransport,
+};
 use super::{link::StartErrorKind, log::ServerLog};
 
 /// Longest message kept, in bytes; over it the request fails and the rest of the message is discarded.
@@ -39,81 +44,6 @@ const QUEUED_FRAMES: usize = 256;
 
 /// Bytes that may wait for a server that does not read; same rule.
 const QUEUED_BYTES: usize = 64 << 20;
-
-/// A message on its way out.
-#[derive(Debug)]
-pub(super) struct Frame {
-    /// One JSON text without line breaks.
-    pub(super) text: String,
-    /// The request it is, if it is one.
-    pub(super) request: Option<RequestId>,
-    /// Its method; none for answers.
-    #[expect(dead_code, reason = "for the transports over HTTP, which repeat it in a header")]
-    pub(super) method: Option<String>,
-}
-
-/// How a raw request ended without a result.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ReplyError {
-    #[error("{message} ({code})")]
-    Rpc { code: i64, message: String },
-    #[error("the answer is too large")]
-    TooLarge { bytes: Option<u64> },
-    #[error("{detail}")]
-    Malformed { detail: String },
-    #[error("{reason}")]
-    Unsent { reason: String },
-    #[error("{reason}")]
-    Lost { reason: String },
-}
-
-pub(super) type Reply = Result<Box<RawValue>, ReplyError>;
-
-/// A request whose parameters and result are JSON text that no value type ever holds; it rides through rmcp in the
-/// extensions of a custom request.
-#[derive(Debug, Clone)]
-pub(super) struct RawRequest(Arc<RawParts>);
-
-#[derive(Debug)]
-struct RawParts {
-    /// The members of `params` but `_meta`, without braces.
-    params: String,
-    reply: Mutex<Option<oneshot::Sender<Reply>>>,
-    progress: Notify,
-    abandoned: AtomicBool,
-}
-
-impl RawRequest {
-    /// A request with these members of `params` (`"name":"t","arguments":{}`), and where its reply will come.
-    pub(super) fn new(params: String) -> (Self, oneshot::Receiver<Reply>) {
-        let (reply, receiver) = oneshot::channel();
-        let parts = RawParts {
-            params,
-            reply: Mutex::new(Some(reply)),
-            progress: Notify::new(),
-            abandoned: AtomicBool::new(false),
-        };
-        (Self(Arc::new(parts)), receiver)
-    }
-
-    /// The request as rmcp carries it.
-    pub(super) fn custom(&self, method: &str) -> CustomRequest {
-        let mut request = CustomRequest::new(method, None);
-        request.extensions.insert(self.clone());
-        request
-    }
-
-    /// Resolves at the next progress notification.
-    pub(super) async fn progress(&self) {
-        self.0.progress.notified().await;
-    }
-
-    fn settle(&self, reply: Reply) {
-        let sender = self.0.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // A caller that no longer listens has abandoned the request.
-        drop(sender.map(|sender| sender.send(reply)));
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -451,13 +381,11 @@ impl Inner {
                 self.protocol = Some(version);
                 ServerResult::InitializeResult(result)
             }),
-            (Kind::Discover, Ok(raw)) => serde_json::from_str::<DiscoverResult>(raw.get())
-                .map(|result| {
-                    self.protocol = Some(ProtocolVersion::LATEST.to_string());
-                    self.modern = true;
-                    ServerResult::DiscoverResult(result)
-                })
-                .map_err(|error| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, error.to_string(), None)),
+            (Kind::Discover, Ok(raw)) => discover_result(&raw).map(|result| {
+                self.protocol = Some(ProtocolVersion::LATEST.to_string());
+                self.modern = true;
+                ServerResult::DiscoverResult(result)
+            }),
             (Kind::Other, Ok(_)) => Ok(ServerResult::EmptyResult(EmptyResult {})),
         };
         self.inbox.push_back(match for_rmcp {
@@ -480,6 +408,23 @@ fn error_data(error: &ReplyError) -> ErrorData {
         }
         other => ErrorData::new(ErrorCode::INTERNAL_ERROR, other.to_string(), None),
     }
+}
+
+/// Reads a `server/discover` result, of which only the versions matter here.
+fn discover_result(raw: &RawValue) -> Result<DiscoverResult, ErrorData> {
+    // Whoever answers without them does not mean what we asked: it is spoken to as an older server.
+    let unknown = |text: &str| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text.to_owned(), None);
+    let value: Value = serde_json::from_str(raw.get()).map_err(|error| unknown(&error.to_string()))?;
+    let versions = value.get("supportedVersions").and_then(Value::as_array);
+    let versions = versions.ok_or_else(|| unknown("the answer to server/discover names no versions"))?;
+    let patched = serde_json::json!({
+        "resultType": "complete",
+        "supportedVersions": versions,
+        "capabilities": {},
+        "ttlMs": 0,
+        "cacheScope": "private",
+    });
+    serde_json::from_value(patched).map_err(|error| unknown(&error.to_string()))
 }
 
 /// Reads an `initialize` result, filling what the server left out. Returns it with the version the server wrote.
