@@ -46,7 +46,7 @@ impl Redactor {
             Transport::Http { headers, .. } | Transport::Sse { headers, .. } => headers,
         };
         let mut values = Vec::new();
-        for secret in secrets.values() {
+        for (_, secret) in secrets.iter().filter(|(name, _)| !is_place(name)) {
             let value = secret.reveal().trim();
             values.push(value.to_owned());
             // `Bearer TOKEN`: the token alone is the secret, and appears alone.
@@ -79,6 +79,11 @@ impl Redactor {
     }
 }
 
+/// Whether a variable of this name says where something is: errors are of no use without it.
+fn is_place(name: &str) -> bool {
+    ["PATH", "HOME", "_DIR"].iter().any(|end| name.ends_with(end)) || name.starts_with("LC_") || name == "LANG"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +97,11 @@ mod tests {
             "key [hidden], [hidden], port 8080, true"
         );
         assert_eq!(redactor.longest(), 14);
+    }
+
+    #[test]
+    fn places_are_no_secrets() {
+        assert!(["PATH", "NODE_PATH", "HOME", "CACHE_DIR", "LC_ALL"].into_iter().all(is_place));
+        assert!(!["API_KEY", "TOKEN", "PATHS_TOKEN", "Authorization"].into_iter().any(is_place));
     }
 }
