@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    fmt::Write as _,
     sync::{Arc, OnceLock},
 };
 
@@ -316,7 +315,7 @@ impl Callable {
             if all || words.contains(entry.tool.name.as_str()) || words.contains(entry.tool.attr.as_str()) {
                 text.push_str(entry.spec());
             } else {
-                let _ = write!(text, "{}", Value::Object(entry.names()));
+                text.push_str(&format!("{}", Value::Object(entry.names())));
             }
         }
         let servers: Vec<Value> = self
@@ -327,7 +326,7 @@ impl Callable {
                 json!({"name": server.name, "ident": server.ident, "state": server.state, "error": error})
             })
             .collect();
-        let _ = write!(text, "],\"servers\":{}", Value::Array(servers));
+        text.push_str(&format!("],\"servers\":{}", Value::Array(servers)));
         text
     }
 }

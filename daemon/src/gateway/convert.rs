@@ -2,7 +2,7 @@
 //! digit for digit, and a note for each thing that is left out. Big payloads are copied, never parsed into a tree,
 //! unless a declared schema has to be checked.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::{Value, value::RawValue};
@@ -239,7 +239,7 @@ impl<'a> Envelope<'a> {
         }
         let more = (self.unnoted > 0).then(|| format!("[{} more omitted]", self.unnoted));
         let notes: Vec<Value> = self.notes.iter().cloned().chain(more).map(Value::String).collect();
-        let _ = write!(body, ",\"notes\":{},\"keep_text\":{keeps_text}}}", Value::Array(notes));
+        body.push_str(&format!(",\"notes\":{},\"keep_text\":{keeps_text}}}", Value::Array(notes)));
         body
     }
 }

@@ -1,7 +1,7 @@
 //! What a program's calls did: arguments as one short text, and the list of records in the order the calls ended.
 //! Plain data; knows neither tools nor servers.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
 use ptc_protocol::api::{CallRecord, CallState};
 use serde_json::value::RawValue;
@@ -125,7 +125,7 @@ impl Bounded {
             self.0.push(c);
         } else {
             for unit in c.encode_utf16(&mut [0; 2]) {
-                let _ = write!(self.0, "\\u{unit:04x}");
+                self.0.push_str(&format!("\\u{unit:04x}"));
             }
         }
         if self.0.len() > ARGS_CHARS { Err(Full) } else { Ok(()) }

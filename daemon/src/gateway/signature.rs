@@ -1,7 +1,5 @@
 //! A tool as a Python programmer sees it: one line with types, and the parameters one by one.
 
-use std::fmt::Write as _;
-
 use serde_json::{Map, Value, json};
 
 use super::shape::{Field, Shape};
@@ -102,7 +100,7 @@ impl Signature {
         }
         let mut line = format!("({})", pieces.join(", "));
         if let Some(returns) = &self.returns {
-            let _ = write!(line, " -> {}", python(returns, levels));
+            line.push_str(&format!(" -> {}", python(returns, levels)));
         }
         line
     }
@@ -138,14 +136,14 @@ impl Signature {
             doc.push_str(if doc.is_empty() { "Parameters:" } else { "\n\nParameters:" });
             for param in told.into_iter().take(60) {
                 let words = super::failure::cut(one_line(&param.description), 300);
-                let _ = write!(doc, "\n    {} ({}): {words}", one_line(&param.name), type_text(&param.shape));
+                doc.push_str(&format!("\n    {} ({}): {words}", one_line(&param.name), type_text(&param.shape)));
             }
         }
         let keyed: Vec<String> =
             self.params.iter().filter(|param| !is_parameter_name(&param.name)).map(|p| quoted(&p.name)).collect();
         if let Some(first) = keyed.first() {
             doc.push_str(if doc.is_empty() { "" } else { "\n\n" });
-            let _ = write!(doc, "Pass {} through a dict: **{{{first}: ...}}", keyed.join(", "));
+            doc.push_str(&format!("Pass {} through a dict: **{{{first}: ...}}", keyed.join(", ")));
         }
         doc
     }
@@ -324,7 +322,7 @@ pub(super) fn quoted(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
             c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
             }
             c => out.push(c),
         }
@@ -441,7 +439,7 @@ mod tests {
             let text = signature.line();
             prop_assert!(text.starts_with('(') && !text.contains('\n'));
             prop_assert!(signature.params_json().is_array());
-            let _ = signature.doc("d", 10);
+            drop(signature.doc("d", 10));
         }
     }
 }

@@ -35,7 +35,7 @@ impl Language {
 
 /// All files, by path from the folder they are meant for; paths have `/` and no odd characters.
 #[must_use]
-pub fn files<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>, language: Language) -> BTreeMap<String, String> {
+pub(super) fn files<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>, language: Language) -> BTreeMap<String, String> {
     let mut by_server: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in entries {
         by_server.entry(entry.tool().ident.as_str()).or_default().push(entry);

@@ -1,6 +1,6 @@
 //! Declarations in Python's stub syntax. Objects become `TypedDict`s in functional form, which takes any key.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
@@ -45,23 +45,23 @@ pub(super) fn tool(entry: &Entry) -> String {
     let mut text = format!("\"\"\"{}\"\"\"\n", tool.name);
     if !writer.imports.is_empty() {
         let imports: Vec<&str> = writer.imports.iter().copied().collect();
-        let _ = write!(text, "\nfrom typing import {}\n", imports.join(", "));
+        text.push_str(&format!("\nfrom typing import {}\n", imports.join(", ")));
     }
     if !writer.definitions.is_empty() {
-        let _ = write!(text, "\n{}\n", writer.definitions.join("\n"));
+        text.push_str(&format!("\n{}\n", writer.definitions.join("\n")));
     }
-    let _ = write!(text, "\nasync def {}({}) -> {returns}:\n", tool.attr, params.join(", "));
+    text.push_str(&format!("\nasync def {}({}) -> {returns}:\n", tool.attr, params.join(", ")));
     let doc = docstring(&signature.doc(&described(entry), DOC_CHARS));
-    let _ = match doc.split_once('\n') {
-        None => writeln!(text, "    \"\"\"{doc}\"\"\""),
+    match doc.split_once('\n') {
+        None => text.push_str(&format!("    \"\"\"{doc}\"\"\"\n")),
         Some((first, rest)) => {
             let rest: Vec<String> = rest
                 .lines()
                 .map(|line| if line.trim().is_empty() { String::new() } else { format!("    {line}") })
                 .collect();
-            writeln!(text, "    \"\"\"{first}\n{}\n    \"\"\"", rest.join("\n"))
+            text.push_str(&format!("    \"\"\"{first}\n{}\n    \"\"\"\n", rest.join("\n")));
         }
-    };
+    }
     text.push_str("    ...\n");
     text
 }
@@ -77,8 +77,8 @@ pub(super) fn server(entries: &[&Entry]) -> String {
         let attr = &entry.tool().attr;
         let summary = entry.summary();
         let dash = if summary.is_empty() { "" } else { " - " };
-        let _ = writeln!(doc, "{attr}{}{dash}{summary}", entry.line());
-        let _ = writeln!(imports, "from .{attr} import {attr} as {attr}");
+        doc.push_str(&format!("{attr}{}{dash}{summary}\n", entry.line()));
+        imports.push_str(&format!("from .{attr} import {attr} as {attr}\n"));
     }
     format!("\"\"\"{}\n\"\"\"\n\n{imports}", docstring(doc.trim_end()))
 }
@@ -89,7 +89,7 @@ pub(super) fn package(servers: &[(&str, usize)]) -> String {
                     program: from servers import NAME; await NAME.TOOL(argument=value)\n\n"
         .to_owned();
     for (server, tools) in servers {
-        let _ = writeln!(text, "{server}: {tools} tools");
+        text.push_str(&format!("{server}: {tools} tools\n"));
     }
     text.push_str("\"\"\"\n");
     text

@@ -1,7 +1,5 @@
 //! Declarations in TypeScript.
 
-use std::fmt::Write as _;
-
 use super::described;
 use crate::gateway::{
     callable::Entry,
@@ -19,7 +17,7 @@ pub(super) fn tool(entry: &Entry) -> String {
     let mut text = String::from("/**\n");
     for line in described(entry).lines().chain(["", &format!("In a program: await {}(...)", tool.name)]) {
         let line = format!(" * {}", comment(line));
-        let _ = writeln!(text, "{}", line.trim_end());
+        text.push_str(&format!("{}\n", line.trim_end()));
     }
     text.push_str(" */\n");
     let args = if signature.params.is_empty() {
@@ -30,9 +28,9 @@ pub(super) fn tool(entry: &Entry) -> String {
         for param in &signature.params {
             if !param.description.is_empty() {
                 let words = cut(one_line(&param.description), PARAMETER_CHARS);
-                let _ = writeln!(args, "  /** {} */", comment(&words));
+                args.push_str(&format!("  /** {} */\n", comment(&words)));
             }
-            let _ = writeln!(args, "  {};", member(param));
+            args.push_str(&format!("  {};\n", member(param)));
         }
         args.push('}');
         args
@@ -40,10 +38,9 @@ pub(super) fn tool(entry: &Entry) -> String {
     let returns = signature.returns.as_ref().map_or_else(|| "unknown".to_owned(), written);
     let attr = &tool.attr;
     if !attr.is_ascii() || RESERVED.contains(&attr.as_str()) {
-        let _ =
-            write!(text, "declare function {attr}_({args}): Promise<{returns}>;\nexport {{ {attr}_ as {attr} }};\n");
+        text.push_str(&format!("declare function {attr}_({args}): Promise<{returns}>;\nexport {{ {attr}_ as {attr} }};\n"));
     } else {
-        let _ = writeln!(text, "export declare function {attr}({args}): Promise<{returns}>;");
+        text.push_str(&format!("export declare function {attr}({args}): Promise<{returns}>;\n"));
     }
     text
 }
