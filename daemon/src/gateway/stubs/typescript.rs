@@ -38,7 +38,9 @@ pub(super) fn tool(entry: &Entry) -> String {
     let returns = signature.returns.as_ref().map_or_else(|| "unknown".to_owned(), written);
     let attr = &tool.attr;
     if !attr.is_ascii() || RESERVED.contains(&attr.as_str()) {
-        text.push_str(&format!("declare function {attr}_({args}): Promise<{returns}>;\nexport {{ {attr}_ as {attr} }};\n"));
+        text.push_str(&format!(
+            "declare function {attr}_({args}): Promise<{returns}>;\nexport {{ {attr}_ as {attr} }};\n"
+        ));
     } else {
         text.push_str(&format!("export declare function {attr}({args}): Promise<{returns}>;\n"));
     }
