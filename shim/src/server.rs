@@ -132,15 +132,11 @@ impl ServerHandler for Shim {
     ) -> Result<CallToolResponse, ErrorData> {
         self.introduce(context.client_info().as_ref());
         let name = request.name.clone();
-        let work = AssertUnwindSafe(self.answer(request, &context)).catch_unwind();
         let result = tokio::select! {
-            result = work => result,
+            result = survive(&name, self.answer(request, &context)) => result,
             // Nobody waits for the answer; dropping the work closes its stream, which kills the program.
-            () = context.ct.cancelled() => Ok(answer::failure("cancelled")),
+            () = context.ct.cancelled() => answer::failure("cancelled"),
         };
-        let result = result.unwrap_or_else(|_| {
-            answer::failure(format!("ptc-shim failed inside {name}; whether anything was run is not known"))
-        });
         Ok(result.into())
     }
 
@@ -175,5 +171,24 @@ impl ServerHandler for Shim {
                 return Ok(());
             }
         }
+    }
+}
+
+/// The work's result, also when it panics: rmcp would never answer the request.
+async fn survive(tool: &str, work: impl Future<Output = CallToolResult>) -> CallToolResult {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+        answer::failure(format!("ptc-shim failed inside {tool}; whether anything was run is not known"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_answer() {
+        let result = survive("execute_program", async { panic!("on purpose") }).await;
+        assert_eq!(result.is_error, Some(true));
+        assert!(format!("{result:?}").contains("failed inside execute_program"));
     }
 }

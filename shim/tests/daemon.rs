@@ -174,3 +174,18 @@ async fn the_instructions_carry_the_map_when_the_daemon_is_there() {
     assert!(told["result"]["instructions"].as_str().unwrap().ends_with("Servers (number of tools): fin_data 4."));
     assert_eq!(script.seen.borrow().sessions[0]["client"], "t 1.2");
 }
+
+#[tokio::test]
+async fn a_daemon_that_hangs_does_not_hold_up_the_handshake() {
+    let home = Home::new();
+    // It listens, and never accepts.
+    let _listener = tokio::net::UnixListener::bind(home.socket()).unwrap();
+    let mut client = Client::connect(home.launch());
+    let began = std::time::Instant::now();
+    client.initialize("t", "2025-11-25").await;
+    client.request("tools/list", json!({})).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let result = client.call("execute_program", json!({"code": "ok"})).await;
+    assert_eq!(result["isError"], true);
+    assert!(text(&result).contains("did not answer within 2 s"), "{result}");
+}

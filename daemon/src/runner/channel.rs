@@ -109,7 +109,9 @@ pub fn decode(bytes: &[u8]) -> Result<FromChild, ChannelError> {
         }
         Frame { t, id: Some(id), tool: None, ok: None, .. } if t == "cancel" => Ok(FromChild::Cancel { id }),
         Frame { t, id: None, tool: None, ok: Some(ok), error, emitted, result, warnings, .. } if t == "done" => {
-            let result = result.filter(|_| emitted == Some(true));
+            // An emitted `null` is a value, and reads as none here.
+            let null = || RawValue::from_string("null".to_owned()).ok();
+            let result = if emitted == Some(true) { result.or_else(null) } else { None };
             Ok(FromChild::Done(Done { ok, error, result, warnings: warnings.unwrap_or_default() }))
         }
         Frame { t, .. } => {
@@ -196,7 +198,7 @@ mod tests {
         else {
             panic!("no report")
         };
-        assert_eq!(done.ok, true);
+        assert_eq!((done.ok, done.result.as_deref().map(RawValue::get)), (true, Some("null")));
     }
 
     #[test]
