@@ -40,7 +40,7 @@ pub(super) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// `did you mean `a` or `b`?`, at most three; none for none.
-pub(super) fn did_you_mean(names: &[String]) -> Option<String> {
+fn did_you_mean(names: &[String]) -> Option<String> {
     let names: Vec<_> = names.iter().take(3).map(|name| format!("`{name}`")).collect();
     (!names.is_empty()).then(|| format!("did you mean {}?", names.join(" or ")))
 }

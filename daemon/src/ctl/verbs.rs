@@ -2,12 +2,11 @@
 
 use std::{io::IsTerminal as _, time::Duration};
 
-use anyhow::bail;
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 use ptc_protocol::{
     api::{DaemonStatus, Status},
-    client::{Client, ToolsQuery},
+    client::ToolsQuery,
     exit,
     names::{ProgramId, ServerName},
 };
@@ -16,7 +15,7 @@ use serde::Serialize;
 use super::{
     cli::{Cli, Common, ToolsArgs},
     connect::connect,
-    failure::{self, did_you_mean},
+    failure,
     output::{print, say},
     render::{self, Look},
 };
@@ -113,9 +112,6 @@ pub(super) async fn tools(common: &Common, args: &ToolsArgs) -> anyhow::Result<u
     let client = connect(common).await?;
     let narrow = ToolsQuery { query: args.query.clone(), server: args.server.clone(), glob: args.glob.clone() };
     let answer = client.tools(&narrow).await?;
-    if let (Some(server), true) = (&args.server, answer.tools.is_empty()) {
-        known_server(&client, server).await?;
-    }
     if args.json {
         print(&to_json(&answer)?)?;
     } else if args.signatures {
@@ -126,25 +122,6 @@ pub(super) async fn tools(common: &Common, args: &ToolsArgs) -> anyhow::Result<u
     say(&render::unavailable(&answer));
     let asked = narrow != ToolsQuery::default();
     Ok(if asked && answer.tools.is_empty() { exit::FAILED } else { exit::OK })
-}
-
-/// Fails with close matches when the config has no such server.
-async fn known_server(client: &Client, asked: &str) -> anyhow::Result<()> {
-    let status = client.status().await?;
-    let names: Vec<_> = status.servers.iter().map(|server| server.name.as_str()).collect();
-    if names.contains(&asked) || status.servers.iter().any(|server| server.name.namespace() == asked) {
-        return Ok(());
-    }
-    let meant = did_you_mean(&close(asked, &names)).map_or_else(String::new, |meant| format!("; {meant}"));
-    bail!("there is no server `{asked}`{meant}")
-}
-
-/// Names that look like the one asked for, best first.
-fn close(asked: &str, names: &[&str]) -> Vec<String> {
-    let mut scored: Vec<_> = names.iter().map(|name| (strsim::jaro_winkler(asked, name), *name)).collect();
-    scored.retain(|(score, _)| *score > 0.75);
-    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-    scored.into_iter().map(|(_, name)| name.to_owned()).collect()
 }
 
 /// `ptcctl inspect`.
@@ -178,15 +155,4 @@ pub(super) fn completions(shell: Shell) -> anyhow::Result<u8> {
 
 fn to_json(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(format!("{}\n", serde_json::to_string_pretty(value)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn close_names_come_best_first() {
-        assert_eq!(close("githb", &["time", "github", "git"]), ["github", "git"]);
-        assert!(close("zzz", &["time", "github"]).is_empty());
-    }
 }

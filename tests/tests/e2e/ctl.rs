@@ -121,7 +121,7 @@ fn tools_can_be_listed_narrowed_and_inspected() {
     let unknown = world.ctl(&["inspect", "mcp__fake__ecko"]);
     assert_eq!(unknown.code, Some(1));
     assert!(unknown.stderr.contains("mcp__fake__echo"), "a close match is named: {}", unknown.stderr);
-    assert!(world.ctl(&["tools", "--server", "fak"]).stderr.contains("did you mean `fake`?"));
+    assert!(world.ctl(&["tools", "--server", "fak"]).stderr.contains("fake"), "the servers are named");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use ptc_protocol::api::{ServerState, ServerStatus, Status};
 use super::command::resolve;
 use crate::{
     config::settings::{ServerSettings, Transport},
-    ctl::render::{Finding, text::one_line},
+    ctl::render::{Finding, text::{count, one_line}},
 };
 
 /// A PATH and whose it is.
@@ -40,8 +40,12 @@ pub(super) fn findings(servers: &[ServerSettings], status: Option<&Status>, sear
             // A server that works needs no word about how it would be started.
             (_, Some(live)) if live.state == ServerState::Ready => findings.push(live_finding(&layer, live)),
             (command, live) => {
-                findings.extend(command);
-                findings.extend(live.map(|live| live_finding(&layer, live)));
+                // The daemon often fails for the very reason that was found; then it is said once.
+                let said = |live: &&ServerStatus| {
+                    command.as_ref().is_some_and(|found| live.last_error.as_ref() == Some(&found.text))
+                };
+                let live = live.filter(|live| !said(live)).map(|live| live_finding(&layer, live));
+                findings.extend(command.into_iter().chain(live));
             }
         }
     }
@@ -68,10 +72,10 @@ fn live_finding(layer: &str, live: &ServerStatus) -> Finding {
     let error = live.last_error.as_deref().map_or_else(String::new, |error| format!(": {}", one_line(error, 200)));
     let stderr = live.last_stderr.last().map_or_else(String::new, |line| format!("\nstderr: {}", one_line(line, 200)));
     match live.state {
-        ServerState::Ready if live.warnings.is_empty() => Finding::good(layer, format!("ready, {} tools", live.tools)),
+        ServerState::Ready if live.warnings.is_empty() => Finding::good(layer, format!("ready, {}", count(live.tools, "tool"))),
         ServerState::Ready => {
             let warnings: Vec<_> = live.warnings.iter().map(|warning| one_line(warning, 200)).collect();
-            Finding::doubtful(layer, format!("ready, {} tools\n{}", live.tools, warnings.join("\n")))
+            Finding::doubtful(layer, format!("ready, {}\n{}", count(live.tools, "tool"), warnings.join("\n")))
         }
         ServerState::Starting => Finding::doubtful(layer, format!("still starting{error}{stderr}")),
         ServerState::Stopping | ServerState::Stopped => Finding::doubtful(layer, format!("stopped{error}")),
@@ -120,6 +124,12 @@ mod tests {
             found[1].remedy.as_deref().unwrap(),
             "`ptcctl logs a` has the rest; `ptcctl restart a` tries at once"
         );
+    }
+
+    #[test]
+    fn a_reason_that_the_daemon_gives_too_is_said_once() {
+        let status = live("failed", r#""last_error": "no-such-tool not found in PATH=/usr/bin:/bin""#);
+        assert_eq!(findings(&settings(ONE), Some(&status), &bin()).len(), 1);
     }
 
     #[test]
