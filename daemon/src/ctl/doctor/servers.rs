@@ -5,7 +5,10 @@ use ptc_protocol::api::{ServerState, ServerStatus, Status};
 use super::command::resolve;
 use crate::{
     config::settings::{ServerSettings, Transport},
-    ctl::render::{Finding, text::{count, one_line}},
+    ctl::render::{
+        Finding,
+        text::{count, one_line},
+    },
 };
 
 /// A PATH and whose it is.
@@ -72,7 +75,9 @@ fn live_finding(layer: &str, live: &ServerStatus) -> Finding {
     let error = live.last_error.as_deref().map_or_else(String::new, |error| format!(": {}", one_line(error, 200)));
     let stderr = live.last_stderr.last().map_or_else(String::new, |line| format!("\nstderr: {}", one_line(line, 200)));
     match live.state {
-        ServerState::Ready if live.warnings.is_empty() => Finding::good(layer, format!("ready, {}", count(live.tools, "tool"))),
+        ServerState::Ready if live.warnings.is_empty() => {
+            Finding::good(layer, format!("ready, {}", count(live.tools, "tool")))
+        }
         ServerState::Ready => {
             let warnings: Vec<_> = live.warnings.iter().map(|warning| one_line(warning, 200)).collect();
             Finding::doubtful(layer, format!("ready, {}\n{}", count(live.tools, "tool"), warnings.join("\n")))
