@@ -31,7 +31,9 @@ impl Expected {
     pub(super) fn mismatch(&self, pid: i32) -> Option<String> {
         match self.level {
             Level::Linux | Level::Landlock => self.check(pid).err(),
-            // There is nothing to look at, or no `/proc` to look in.
+            #[cfg(target_os = "macos")]
+            Level::Seatbelt if !super::sys::macos::is_sandboxed(pid) => Some("it is under no profile".to_owned()),
+            // There is nothing more to look at.
             Level::None | Level::Seatbelt => None,
         }
     }

@@ -88,6 +88,7 @@ impl Child {
             limits: ready.plan.limits,
             scratch: scratch.as_ref().map(|scratch| scratch.path().to_owned()),
             view: ready.view.clone(),
+            seatbelt: ready.seatbelt.clone(),
             write_xor_execute: ready.write_xor_execute,
         };
         let body = serde_json::to_vec(&order).map_err(|error| failed(error.to_string()))?;

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::{
     ChildLimits,
     error::{Fault, Level},
+    seatbelt::Seatbelt,
     view::View,
 };
 
@@ -45,6 +46,9 @@ pub(super) struct Order {
     /// The files that the Linux levels grant.
     #[serde(default)]
     pub view: Option<View>,
+    /// The profile of the macOS level.
+    #[serde(default)]
+    pub seatbelt: Option<Seatbelt>,
     /// Whether memory that is writable and executable at once is refused.
     #[serde(default)]
     pub write_xor_execute: bool,
@@ -165,6 +169,7 @@ mod tests {
             limits: ChildLimits::default(),
             scratch: Some("/tmp/x".into()),
             view: None,
+            seatbelt: None,
             write_xor_execute: true,
         };
         let body = serde_json::to_vec(&order).unwrap();

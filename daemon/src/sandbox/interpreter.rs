@@ -30,14 +30,14 @@ const PROBE_ANSWER_LIMIT: usize = 1 << 20;
 pub(super) struct Interpreter {
     version: Vec<u32>,
     implementation: String,
-    base: PathBuf,
+    /// The interpreter outside any virtual environment, as it is named.
+    pub base: PathBuf,
     /// The file that the kernel executes.
     #[serde(default)]
     pub image: PathBuf,
-    /// `sys.base_prefix`.
-    pub prefix: PathBuf,
     /// `uname -m` as the image sees it.
-    pub machine: String,
+    #[serde(default)]
+    machine: String,
     /// Folders of the standard library.
     #[serde(default)]
     pub folders: Vec<PathBuf>,
@@ -61,6 +61,12 @@ impl Interpreter {
         }
         if self.version.get(..2).is_none_or(|version| version < &MINIMUM[..]) {
             return Some(format!("it is version {}, and 3.11 is needed", self.version()));
+        }
+        if cfg!(target_os = "macos") && (self.machine == "arm64") != cfg!(target_arch = "aarch64") {
+            return Some(format!(
+                "it is a program for {}, which runs translated here; install a native one",
+                self.machine
+            ));
         }
         None
     }

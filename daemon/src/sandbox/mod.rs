@@ -12,6 +12,7 @@ mod interpreter;
 mod launcher;
 mod prepare;
 mod scratch;
+mod seatbelt;
 mod seccomp;
 mod sys;
 mod view;

@@ -18,6 +18,7 @@ use super::{
     error::Step,
     interpreter::{Interpreter, Search},
     scratch::{ScratchRoot, UsedBy},
+    seatbelt::Seatbelt,
     view::View,
 };
 use crate::guardian::Guardian;
@@ -41,6 +42,8 @@ pub(super) struct Ready {
     pub interpreter: Interpreter,
     /// What they see, on the Linux levels.
     pub view: Option<View>,
+    /// Their profile, on macOS.
+    pub seatbelt: Option<Seatbelt>,
     /// Whether they are refused memory that is writable and executable.
     pub write_xor_execute: bool,
     /// Where scratch directories are made.
@@ -122,7 +125,7 @@ async fn set_up(plan: SandboxPlan, level: Level, guardian: Guardian) -> Result<R
     let root = plan.scratch_root.clone();
     let owner = guardian.clone();
     // Looking through folders blocks.
-    let (view, scratch) = tokio::task::spawn_blocking({
+    let (view, seatbelt, scratch) = tokio::task::spawn_blocking({
         let interpreter = interpreter.clone();
         move || {
             let view = match level {
@@ -131,16 +134,17 @@ async fn set_up(plan: SandboxPlan, level: Level, guardian: Guardian) -> Result<R
                     .map_err(|reason| SandboxError::Interpreter { path: interpreter.image.clone(), reason })?,
                 Level::Seatbelt | Level::None => None,
             };
+            let seatbelt = if level == Level::Seatbelt { Some(Seatbelt::of(&interpreter)?) } else { None };
             let root_without_view = level == Level::Landlock && rustix::process::geteuid().is_root();
             let used_by = if root_without_view { UsedBy::Nobody } else { UsedBy::Owner };
-            Ok((view, ScratchRoot::claim(&root, used_by, owner)?))
+            Ok((view, seatbelt, ScratchRoot::claim(&root, used_by, owner)?))
         }
     })
     .await
     .map_err(|error| SandboxError::Scratch { path: plan.scratch_root.clone(), reason: error.to_string() })??;
     let expected = Arc::new(Ready::expected(&interpreter, &plan, level, view.as_ref()));
     let write_xor_execute = level != Level::None;
-    Ok(Ready { plan, level, interpreter, view, write_xor_execute, scratch, guardian, expected })
+    Ok(Ready { plan, level, interpreter, view, seatbelt, write_xor_execute, scratch, guardian, expected })
 }
 
 /// What the self-test says of itself; trusted only as far as it admits failures, which is why children are also looked

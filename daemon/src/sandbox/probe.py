@@ -95,7 +95,6 @@ def main():
         "implementation": sys.implementation.name,
         "executable": sys.executable,
         "base": base,
-        "prefix": sys.base_prefix,
         "machine": os.uname().machine,
         "objects": [],
         "loader": None,

@@ -182,7 +182,7 @@ mod tests {
         fs::write(stdlib.join("os.py"), "").unwrap();
         serde_json::from_value(serde_json::json!({
             "version": [3, 12, 1], "implementation": "cpython", "base": prefix.join("bin/python3"),
-            "image": prefix.join("bin/python3.12"), "prefix": prefix, "machine": "x86_64",
+            "image": prefix.join("bin/python3.12"),
             "folders": [&stdlib, stdlib.join("lib-dynload")],
             "objects": ["linux-vdso.so.1", "/lib64/ld.so", "/lib/gnu/libc.so.6", prefix.join("bin/../lib/libpython3.12.so.1.0"),
                         stdlib.join("lib-dynload/_json.so")],

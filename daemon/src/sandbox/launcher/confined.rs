@@ -6,7 +6,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::{
         fd::{AsFd as _, AsRawFd as _, OwnedFd},
         unix::net::UnixStream,
@@ -15,11 +15,11 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     process::Signal,
 };
 
-use super::{OnStep as _, fault, inside};
+use super::{OnStep as _, fault, inside, quota};
 use crate::sandbox::{
     Exit, Level, Limit,
     control::{self, Order, Report},
@@ -37,6 +37,8 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
+/// How often a scratch directory on the host's disk is looked at.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 /// Who a program is when the daemon is root: nobody.
 pub(super) const NOBODY: u32 = 65_534;
 /// Who a program believes to be inside its user namespace; not 0, whose powers some code assumes.
@@ -68,7 +70,7 @@ pub(super) fn run(control: &UnixStream, order: &Order, channel: OwnedFd) -> Resu
     }
     let missing = admit(&child, &sync)?;
     control::send(control, &Report::Started { pid: child.pid, missing }).on(Step::Order, "report")?;
-    let exit = child.watch(control, order.limits.cpu_seconds)?;
+    let exit = child.watch(control, order)?;
     // The daemon may be gone; then nobody asks.
     let _told = control::send(control, &Report::Exited(exit));
     Ok(ExitCode::SUCCESS)
@@ -114,7 +116,7 @@ fn admit(child: &Watched, sync: &UnixStream) -> Result<Vec<(String, String)>, Fa
     let [listener] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| fault(Step::Seccomp, 0, "no listener"))?;
     // Either the execve arrives, or the child is gone and there is nothing to wait for.
     let mut ready = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&child.pidfd, PollFlags::IN)];
-    wait(&mut ready).on(Step::Seccomp, "poll")?;
+    wait(&mut ready, None).on(Step::Seccomp, "poll")?;
     if ready[0].revents().contains(PollFlags::IN) {
         linux::let_one_call_pass(listener.as_fd()).on(Step::Exec, "notification")?;
     }
@@ -129,10 +131,10 @@ fn admit(child: &Watched, sync: &UnixStream) -> Result<Vec<(String, String)>, Fa
     }
 }
 
-fn wait(descriptors: &mut [PollFd<'_>]) -> io::Result<()> {
+fn wait(descriptors: &mut [PollFd<'_>], at_most: Option<&Timespec>) -> io::Result<usize> {
     loop {
-        match poll(descriptors, None) {
-            Ok(_) => return Ok(()),
+        match poll(descriptors, at_most) {
+            Ok(woken) => return Ok(woken),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -147,20 +149,28 @@ struct Watched {
 }
 
 impl Watched {
-    fn watch(mut self, control: &UnixStream, cpu_seconds: u64) -> Result<Exit, Fault> {
+    fn watch(mut self, control: &UnixStream, order: &Order) -> Result<Exit, Fault> {
+        let mut over_quota = false;
         loop {
             let mut ready = [PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(control, PollFlags::IN)];
-            wait(&mut ready).on(Step::Fork, "poll")?;
-            if ready[0].revents().is_empty() && !ready[1].revents().is_empty() {
-                // The daemon says nothing on this socket, so whatever comes is its wish for an end, or its own end.
-                let mut byte = [0];
-                let _said = (&mut &*control).read(&mut byte);
-                self.kill();
+            let woken = wait(&mut ready, order.scratch.is_some().then_some(&LOOK)).on(Step::Fork, "poll")?;
+            if !ready[0].revents().is_empty() {
+                break;
             }
-            let Reaped { status, cpu_seconds: used } = linux::reap(self.pid).on(Step::Fork, "wait4")?;
-            self.reaped = true;
-            return Ok(exit(status, used >= cpu_seconds));
+            if woken == 0 {
+                let limit = order.limits.scratch_bytes;
+                over_quota = order.scratch.as_deref().is_some_and(|scratch| quota::is_exceeded(scratch, limit));
+                if !over_quota {
+                    continue;
+                }
+            }
+            // The daemon says nothing on this socket, so whatever comes is its wish for an end, or its own end.
+            self.kill();
+            break;
         }
+        let Reaped { status, cpu_seconds: used } = linux::reap(self.pid).on(Step::Fork, "wait4")?;
+        self.reaped = true;
+        Ok(if over_quota { Exit::Limit(Limit::Scratch) } else { exit(status, used >= order.limits.cpu_seconds) })
     }
 
     fn kill(&self) {

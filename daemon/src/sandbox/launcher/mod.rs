@@ -12,6 +12,9 @@ mod inside;
 mod landlock;
 #[cfg(target_os = "linux")]
 mod mounts;
+mod quota;
+#[cfg(target_os = "macos")]
+mod seatbelt;
 
 use std::{
     convert::Infallible,
@@ -66,6 +69,8 @@ fn run(control: &UnixStream) -> Result<ExitCode, Fault> {
         Level::None => match direct::run(control, &order, channel)? {},
         #[cfg(target_os = "linux")]
         Level::Linux | Level::Landlock => confined::run(control, &order, channel),
+        #[cfg(target_os = "macos")]
+        Level::Seatbelt => seatbelt::run(control, &order, channel),
         #[expect(unreachable_patterns, reason = "which levels are left differs between systems")]
         level @ (Level::Linux | Level::Landlock | Level::Seatbelt) => {
             Err(fault(Step::Order, 0, format!("level {level} is unknown here")))
@@ -94,9 +99,11 @@ fn arrange_descriptors(channel: OwnedFd) -> Result<(), Fault> {
 /// Sets the limits that every level has.
 fn common_limits(limits: &ChildLimits) -> Result<(), Fault> {
     limit(Resource::Core, 0)?;
-    limit(Resource::Data, limits.memory_bytes)?;
-    // Address space is reserved generously (64 MiB and more per thread), so this bounds runaway mappings only.
-    limit(Resource::As, limits.memory_bytes.saturating_mul(4).max(4 << 30))?;
+    if cfg!(target_os = "linux") {
+        limit(Resource::Data, limits.memory_bytes)?;
+        // Address space is reserved generously (64 MiB and more per thread), so this bounds runaway mappings only.
+        limit(Resource::As, limits.memory_bytes.saturating_mul(4).max(4 << 30))?;
+    }
     limit(Resource::Fsize, limits.scratch_bytes)?;
     limit(Resource::Nofile, limits.open_files)?;
     // SIGXCPU, which names the cause, comes a second before SIGKILL, which cannot be ignored.

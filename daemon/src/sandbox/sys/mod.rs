@@ -2,6 +2,8 @@
 
 #[cfg(target_os = "linux")]
 pub(super) mod linux;
+#[cfg(target_os = "macos")]
+pub(super) mod macos;
 
 use std::{io, os::fd::RawFd};
 
