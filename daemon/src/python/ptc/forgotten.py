@@ -77,8 +77,12 @@ def error_text(items):
 
 
 def unfinished_tasks(loop, own_names):
-    """What to say of tasks that had not ended when the program did. `own_names` are names in the program, to tell its functions."""
-    names = [_coroutine_name(task) for task in asyncio.all_tasks(loop)]
+    """What to say of tasks that had not ended when the program did. `own_names` are names in the program, to tell its functions.
+
+    Tool calls are left to the channel, which knows those outside of tasks as well.
+    """
+    coroutines = [task.get_coro() for task in asyncio.all_tasks(loop)]
+    names = [coroutine.__qualname__ for coroutine in coroutines if type(coroutine) is types.CoroutineType]
     own = sorted({name for name in names if name.partition(".")[0] in own_names})
     return [f"the task {name}(...) had not finished when the program ended; await it to get its result" for name in own[:MAX_SHOWN]]
 

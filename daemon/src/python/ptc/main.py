@@ -167,7 +167,7 @@ class Run:
             found += forgotten.failed_tasks()
         running = self._channel.running()
         if running:
-            found.append(f"still running when the program ended, so the results are lost: {', '.join(running[:10])}")
+            found.append(f"tool calls still running when the program ended, so their results are lost: {', '.join(running[:10])}")
         return found
 
 

@@ -209,10 +209,9 @@ class LeftBehind(unittest.TestCase):
         self.assertEqual(
             outcome.done["warnings"],
             [
-                "the task mcp__s__echo(...) had not finished when the program ended; await it to get its result",
                 "the task slow(...) had not finished when the program ended; await it to get its result",
                 "the task bad(...) failed and was never awaited: ValueError: boom",
-                "still running when the program ended, so the results are lost: mcp__s__echo",
+                "tool calls still running when the program ended, so their results are lost: mcp__s__echo",
             ],
         )
         self.assertTrue(outcome.done["ok"])
