@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use crate::api::{CallState, Outcome, Trace};
 
+/// Stands in an error's message before what the failed program wrote to stderr.
+pub const STDERR_HEADING: &str = "\n--- stderr ---\n";
+
 /// Failed calls named in the trace line.
 const FAILURES_SHOWN: usize = 5;
 

@@ -12,6 +12,7 @@ use ptc_protocol::{
     client::EventStream,
     exit,
     names::ProgramId,
+    outcome::STDERR_HEADING,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -120,6 +121,7 @@ fn read_code(file: &Path) -> anyhow::Result<String> {
 }
 
 /// Where the program's doings go.
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact about one output")]
 struct Page {
     json: bool,
     calls: bool,
@@ -190,7 +192,8 @@ impl Page {
             notes.push_str(&format!("ptcctl: warning: {}\n", visible(warning, Lines::Keep)));
         }
         if let Some(error) = &outcome.error {
-            let message = error.message.trim_end();
+            // What it wrote to stderr was shown as it came.
+            let message = error.message.split(STDERR_HEADING).next().unwrap_or_default().trim_end();
             let shown = if self.stderr_is_terminal { visible(message, Lines::Keep) } else { message.into() };
             notes.push_str(&format!("{shown}\n"));
         }

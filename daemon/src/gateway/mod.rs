@@ -86,7 +86,6 @@ impl fmt::Debug for Gateway {
 impl Gateway {
     /// Makes the handle and the future that keeps [`Gateway::summaries`] up to date, for the owner to poll. It ends
     /// when supervisor and settings are gone.
-    #[must_use]
     pub fn new(
         supervisor: Supervisor,
         settings: watch::Receiver<Arc<Settings>>,

@@ -111,7 +111,6 @@ pub struct Surroundings {
 
 impl Runner {
     /// A handle, and the owner task's future for the caller to run.
-    #[must_use]
     pub fn new(surroundings: Surroundings) -> (Self, impl Future<Output = ()> + Send + 'static) {
         // Full: those who ask wait.
         let (asks, asked) = mpsc::channel(64);

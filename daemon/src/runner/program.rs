@@ -10,6 +10,7 @@ use std::{
 use ptc_protocol::{
     api::{ErrorKind, Outcome, ProgramError, ProgramEvent, Stream},
     names::ProgramId,
+    outcome::STDERR_HEADING,
 };
 use serde_json::{json, value::RawValue};
 use tokio::{
@@ -339,7 +340,7 @@ fn outcome(run: &Run, end: End, exit: Option<Exit>, elapsed: Duration, printed: 
             let (stderr, _) = printed.stderr.finish();
             if !stderr.trim().is_empty() {
                 error.message.truncate(error.message.trim_end().len());
-                error.message.push_str("\n--- stderr ---\n");
+                error.message.push_str(STDERR_HEADING);
                 error.message.push_str(&stderr);
             }
             printed.stdout.finish()

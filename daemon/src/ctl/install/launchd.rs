@@ -18,11 +18,12 @@ const TEMPLATE: &str = include_str!("../../../../launchd/dev.ptc.ptcd.plist");
 pub(super) fn plist(service: &Service) -> Result<String, Refused> {
     let mut arguments = String::new();
     for argument in service.arguments()? {
-        let _ = writeln!(arguments, "\t\t<string>{}</string>", escape(&argument));
+        let _written = writeln!(arguments, "\t\t<string>{}</string>", escape(&argument));
     }
     let mut environment = String::new();
     for (name, value) in service.environment()? {
-        let _ = writeln!(environment, "\t\t<key>{}</key>\n\t\t<string>{}</string>", escape(&name), escape(&value));
+        let _written =
+            writeln!(environment, "\t\t<key>{}</key>\n\t\t<string>{}</string>", escape(&name), escape(&value));
     }
     let log = |name: &str| plain("the log folder", &service.log_dir.join(name)).map(|text| escape(&text));
     Ok(fill(

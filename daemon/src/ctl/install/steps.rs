@@ -121,7 +121,7 @@ fn advice(said: &str) -> &'static str {
 pub(super) fn describe(steps: &[Step]) -> String {
     let mut text = String::new();
     for step in steps {
-        let _ = match step {
+        let _written = match step {
             Step::Folder { path } => writeln!(text, "make folder {}", path.display()),
             Step::Write { path, text: content } => {
                 let note = if is_done(path, content) { " (unchanged)" } else { "" };

@@ -25,7 +25,7 @@ pub(super) fn unit(service: &Service) -> Result<String, Refused> {
     let command: Vec<_> = arguments.iter().enumerate().map(|(at, word)| quote(word, dollar(at))).collect();
     let mut environment = String::new();
     for (name, value) in service.environment()? {
-        let _ = writeln!(environment, "Environment={}", quote(&format!("{name}={value}"), Dollar::Keep));
+        let _written = writeln!(environment, "Environment={}", quote(&format!("{name}={value}"), Dollar::Keep));
     }
     Ok(fill(TEMPLATE, &[("EXEC_START", &command.join(" ")), ("ENVIRONMENT", environment.trim_end_matches('\n'))]))
 }

@@ -61,13 +61,13 @@ pub(in crate::ctl) fn findings(findings: &[Finding], look: &Look) -> String {
         };
         let mut lines = finding.text.lines();
         let first = tilde(lines.next().unwrap_or_default(), look.home.as_deref());
-        let _ = writeln!(page, "{}  {:width$}  {first}", tone.paint(word), finding.layer);
+        let _written = writeln!(page, "{}  {:width$}  {first}", tone.paint(word), finding.layer);
         let indent = " ".repeat("problem".len() + 2 + width + 2);
         for line in lines {
-            let _ = writeln!(page, "{indent}{line}");
+            let _written = writeln!(page, "{indent}{line}");
         }
         if let Some(remedy) = &finding.remedy {
-            let _ = writeln!(page, "{indent}→ {remedy}");
+            let _written = writeln!(page, "{indent}→ {remedy}");
         }
     }
     let number = |grade| findings.iter().filter(|finding| finding.grade == grade).count();
@@ -78,7 +78,7 @@ pub(in crate::ctl) fn findings(findings: &[Finding], look: &Look) -> String {
             Tone::Bad.paint(&format!("{}, {}.", count(problems, "problem"), count(warnings, "warning")))
         }
     };
-    let _ = writeln!(page, "\n{summary}");
+    let _written = writeln!(page, "\n{summary}");
     page
 }
 

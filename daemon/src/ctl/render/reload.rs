@@ -16,18 +16,18 @@ pub(in crate::ctl) fn reload(report: &ReloadReport) -> String {
         [("started", &report.started), ("restarted", &report.restarted), ("stopped", &report.stopped)]
     {
         if !servers.is_empty() {
-            let _ = writeln!(text, "{what}: {}", names(servers));
+            let _written = writeln!(text, "{what}: {}", names(servers));
         }
     }
     if !report.settings.is_empty() {
         let keys: Vec<_> = report.settings.iter().map(|key| visible(key, Lines::Escape)).collect();
-        let _ = writeln!(text, "changed settings, for programs started from now on: {}", keys.join(", "));
+        let _written = writeln!(text, "changed settings, for programs started from now on: {}", keys.join(", "));
     }
     if text.is_empty() {
-        let _ = writeln!(text, "nothing to do");
+        let _written = writeln!(text, "nothing to do");
     }
     if !report.unchanged.is_empty() {
-        let _ = writeln!(text, "not touched: {}", names(&report.unchanged));
+        let _written = writeln!(text, "not touched: {}", names(&report.unchanged));
     }
     text
 }

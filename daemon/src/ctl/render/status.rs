@@ -36,30 +36,30 @@ pub(in crate::ctl) fn status(status: &Status, look: &Look) -> String {
 
 fn head(page: &mut String, status: &Status, look: &Look) {
     let daemon = &status.daemon;
-    let _ =
+    let _written =
         write!(page, "daemon    ptcd {}, pid {}, up {}", daemon.version, daemon.pid, duration(daemon.uptime_seconds));
     if daemon.rss_bytes > 0 {
-        let _ = write!(page, ", {}", bytes(daemon.rss_bytes));
+        let _written = write!(page, ", {}", bytes(daemon.rss_bytes));
     }
     if !daemon.socket.is_empty() {
-        let _ = write!(page, ", {}", tilde(&daemon.socket, look.home.as_deref()));
+        let _written = write!(page, ", {}", tilde(&daemon.socket, look.home.as_deref()));
     }
     page.push('\n');
 
     let config = &status.config;
     let file = config.path.as_deref().map_or_else(|| "no file".into(), |path| tilde(path, look.home.as_deref()));
-    let _ = write!(page, "config    {file}");
+    let _written = write!(page, "config    {file}");
     if let Some(loaded) = &config.loaded_at {
-        let _ = write!(page, ", loaded {} ago", age(loaded, look.now));
+        let _written = write!(page, ", loaded {} ago", age(loaded, look.now));
     }
     if config.error.is_some() {
         page.push_str(&Tone::Bad.paint(", its present text is NOT in force"));
     }
     page.push('\n');
 
-    let _ = writeln!(page, "sandbox   {}", sandbox(&status.sandbox, look));
+    let _written = writeln!(page, "sandbox   {}", sandbox(&status.sandbox, look));
     let pool = &status.pool;
-    let _ = writeln!(
+    let _written = writeln!(
         page,
         "programs  {} running, {} queued; children: {} warm, {} starting",
         pool.running, pool.queued, pool.warm, pool.starting
@@ -71,7 +71,7 @@ fn head(page: &mut String, status: &Status, look: &Look) {
             format!("{} (pid {}, {})", one_line(&session.client, 40), session.pid, age(&session.since, look.now))
         })
         .collect();
-    let _ = writeln!(page, "sessions  {}", if clients.is_empty() { "none".into() } else { clients.join(", ") });
+    let _written = writeln!(page, "sessions  {}", if clients.is_empty() { "none".into() } else { clients.join(", ") });
 }
 
 fn sandbox(sandbox: &SandboxStatus, look: &Look) -> String {
@@ -82,14 +82,14 @@ fn sandbox(sandbox: &SandboxStatus, look: &Look) -> String {
     };
     let missing: Vec<_> = sandbox.layers.iter().filter(|layer| layer.state != LayerState::Ok).collect();
     if !sandbox.layers.is_empty() {
-        let _ = write!(line, ", {} of {} layers", sandbox.layers.len() - missing.len(), sandbox.layers.len());
+        let _written = write!(line, ", {} of {} layers", sandbox.layers.len() - missing.len(), sandbox.layers.len());
     }
     if !missing.is_empty() {
         let names: Vec<_> = missing.iter().map(|layer| one_line(&layer.name, 40)).collect();
-        let _ = write!(line, " (missing: {})", names.join(", "));
+        let _written = write!(line, " (missing: {})", names.join(", "));
     }
     if let Some(python) = &sandbox.python {
-        let _ = write!(line, ", {}", tilde(python, look.home.as_deref()));
+        let _written = write!(line, ", {}", tilde(python, look.home.as_deref()));
     }
     line
 }
@@ -122,11 +122,11 @@ fn last_error(server: &ServerStatus, look: &Look) -> String {
     };
     if let Some(retry) = &server.next_retry {
         let separator = if text.is_empty() { "" } else { "; " };
-        let _ = write!(text, "{separator}next try {}", until(retry, look.now));
+        let _written = write!(text, "{separator}next try {}", until(retry, look.now));
     }
     if let (false, Some(line)) = (server.state == ServerState::Ready, server.last_stderr.last()) {
         let separator = if text.is_empty() { "" } else { "; " };
-        let _ = write!(text, "{separator}stderr: {}", one_line(line, ERROR_WIDTH));
+        let _written = write!(text, "{separator}stderr: {}", one_line(line, ERROR_WIDTH));
     }
     text
 }
@@ -153,7 +153,7 @@ fn notes(page: &mut String, status: &Status) {
         page.push('\n');
     }
     for (tone, text) in notes {
-        let _ = writeln!(page, "{} {text}", tone.paint(if tone == Tone::Bad { "error:" } else { "warning:" }));
+        let _written = writeln!(page, "{} {text}", tone.paint(if tone == Tone::Bad { "error:" } else { "warning:" }));
     }
 }
 

@@ -18,7 +18,7 @@ pub(in crate::ctl) fn visible(text: &str, lines: Lines) -> Cow<'_, str> {
         } else if c.is_ascii() {
             out.extend(c.escape_default());
         } else {
-            let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+            let _written = write!(out, "\\u{{{:x}}}", u32::from(c));
         }
     }
     Cow::Owned(out)

@@ -32,7 +32,7 @@ pub(in crate::ctl) fn signatures(answer: &Tools) -> String {
 pub(in crate::ctl) fn unavailable(answer: &Tools) -> String {
     let mut text = String::new();
     if let Some(error) = &answer.config_error {
-        let _ = writeln!(
+        let _written = writeln!(
             text,
             "{} the config file is not in force: {}",
             Tone::Bad.paint("error:"),
@@ -41,10 +41,10 @@ pub(in crate::ctl) fn unavailable(answer: &Tools) -> String {
     }
     if !answer.unavailable.is_empty() {
         let missing = count(answer.unavailable.len(), "server");
-        let _ = writeln!(text, "{} the tools of {missing} are not listed:", Tone::Waiting.paint("warning:"));
+        let _written = writeln!(text, "{} the tools of {missing} are not listed:", Tone::Waiting.paint("warning:"));
     }
     for server in &answer.unavailable {
-        let _ = writeln!(text, "  {}: {}", server.server, one_line(&server.reason, 300));
+        let _written = writeln!(text, "  {}: {}", server.server, one_line(&server.reason, 300));
     }
     text
 }
@@ -53,15 +53,15 @@ pub(in crate::ctl) fn unavailable(answer: &Tools) -> String {
 pub(in crate::ctl) fn description(tool: &ToolDescription) -> String {
     let mut page = format!("{}\n", visible(&tool.signature, Lines::Keep));
     if !tool.description.trim().is_empty() {
-        let _ = write!(page, "\n{}\n", visible(tool.description.trim(), Lines::Keep));
+        let _written = write!(page, "\n{}\n", visible(tool.description.trim(), Lines::Keep));
     }
     if let Some(note) = &tool.note {
-        let _ = write!(page, "\nnote: {}\n", visible(note, Lines::Keep));
+        let _written = write!(page, "\nnote: {}\n", visible(note, Lines::Keep));
     }
-    let _ = write!(page, "\ninput schema:\n{}\n", pretty(&tool.input_schema));
+    let _written = write!(page, "\ninput schema:\n{}\n", pretty(&tool.input_schema));
     match &tool.output_schema {
         Some(schema) if schema.get() != "null" => {
-            let _ = write!(page, "\noutput schema:\n{}\n", pretty(schema));
+            let _written = write!(page, "\noutput schema:\n{}\n", pretty(schema));
         }
         Some(_) | None => page.push_str("\noutput schema: none declared\n"),
     }
