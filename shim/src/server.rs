@@ -26,8 +26,9 @@ use crate::{
     tools::{ToolKind, instructions},
 };
 
-/// How long the handshake may wait for the map of servers.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_millis(50);
+/// How long the handshake may wait for the map of servers. A daemon that is there sends it within milliseconds, but a
+/// busy machine may need longer, and the instructions are told only once.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_millis(500);
 /// The client's own id of a tool use, as Claude Code sends it.
 const TOOL_USE_META: &str = "claudecode/toolUseId";
 
