@@ -7,7 +7,7 @@ CARGO  ?= cargo
 PYTHON ?= python3
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo build release test test-rust test-python test-setup check fmt bench bench-context chaos
+.PHONY: help demo build release test test-rust test-python test-setup check fmt bench bench-context chaos fuzz
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -16,7 +16,7 @@ demo: build ## build, then show the main job with a private daemon and a demo se
 	@$(TARGET)/debug/ptcctl demo
 
 build: ## build the three binaries for development
-	$(CARGO) build --bins -p ptcd -p ptc-shim
+	$(CARGO) build --workspace --bins
 
 release: ## build the three binaries for use
 	$(CARGO) build --release --bins -p ptcd -p ptc-shim
@@ -49,3 +49,7 @@ chaos: test-setup ## minutes of random kills, restarts and config edits (PTC_CHA
 
 bench-context: test-setup build ## measure what enters a conversation with and without ptc
 	$(PYTHON) tests/bench/context.py --bin-dir $(TARGET)/debug
+
+fuzz: ## feed the decoder of a child's channel with odd bytes for a while (FUZZ_SECONDS); needs cargo-fuzz
+	@$(CARGO) fuzz --version || { echo 'first: cargo install cargo-fuzz --version 0.13.2 --locked' >&2; exit 1; }
+	cd tests/fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run channel -- -max_total_time=$(or $(FUZZ_SECONDS),60) -max_len=4096
