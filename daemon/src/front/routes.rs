@@ -1,5 +1,7 @@
 //! The routes; each asks one module and shapes its answer.
 
+use std::time::Duration;
+
 use axum::{
     Json, Router,
     extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State, rejection::JsonRejection},
@@ -31,6 +33,12 @@ const BODY: usize = 64 << 10;
 
 /// Lines of a log that are shown when nobody says how many.
 const LOG_LINES: usize = 100;
+
+/// How long a program waits for servers it names that are on their way.
+const PROGRAM_WAITS: Duration = Duration::from_secs(15);
+
+/// How long a list of tools waits for servers that are on their way.
+const LIST_WAITS: Duration = Duration::from_secs(2);
 
 pub(super) fn router(front: Front) -> Router {
     Router::new()
@@ -93,6 +101,7 @@ struct ToolsQuery {
 
 async fn tools(State(front): State<Front>, Query(asked): Query<ToolsQuery>) -> Result<Json<Tools>, Failure> {
     let named = asked.server.map(|name| server(&front, &name)).transpose()?;
+    front.gateway.settled(|_| true, LIST_WAITS).await;
     let query = ToolQuery { query: asked.query, server: named.map(|name| name.to_string()), glob: asked.glob };
     let mut tools = front.gateway.tools(&query).map_err(|problem| Failure(StatusCode::BAD_REQUEST, problem))?;
     let ConfigStatus { error, .. } = front.reloader.status();
@@ -159,6 +168,7 @@ async fn run(
     request: Result<Json<RunRequest>, JsonRejection>,
 ) -> Result<Response, Failure> {
     let request = body(request)?;
+    front.gateway.settled(|server| request.code.contains(&server.ident), PROGRAM_WAITS).await;
     match front.runner.run(request).await {
         Ok((_, events)) => Ok(ndjson(ReceiverStream::new(events))),
         Err(error @ RunRefused::Busy) => Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, "busy", error.to_string())),

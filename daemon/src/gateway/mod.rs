@@ -29,10 +29,11 @@ use std::{
     fmt,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use ptc_protocol::{
-    api::{CatalogSummary, Problem, ToolDescription, Tools},
+    api::{CatalogSummary, Problem, ServerState, ToolDescription, Tools},
     names::{SessionId, ToolName},
 };
 use tokio::sync::watch;
@@ -46,7 +47,7 @@ pub use self::{
 };
 use crate::{
     config::{settings::Settings, tool_pattern},
-    supervisor::{Catalog, Supervisor},
+    supervisor::{Catalog, ServerEntry, Supervisor},
 };
 
 /// Handle to the gateway; clones share it.
@@ -167,6 +168,20 @@ impl Gateway {
     #[must_use]
     pub fn summaries(&self) -> watch::Receiver<CatalogSummary> {
         self.summaries.clone()
+    }
+
+    /// Waits, at most so long, until no server that `concerned` picks is on its way. A program that comes right after
+    /// the daemon's start would otherwise find none of its tools.
+    pub async fn settled(&self, concerned: impl Fn(&ServerEntry) -> bool, limit: Duration) {
+        let mut catalog = self.catalog.clone();
+        let starting = |entry: &ServerEntry| entry.state == ServerState::Starting && concerned(entry);
+        // Before the first catalog, nothing is known of any server.
+        let expected = self.settings.borrow().servers.iter().any(|server| server.enabled);
+        let unknown = |catalog: &Catalog| expected && catalog.generation == 0;
+        let settled = catalog.wait_for(|catalog| !unknown(catalog) && !catalog.servers.iter().any(starting));
+        if tokio::time::timeout(limit, settled).await.is_err() {
+            tracing::debug!("servers still starting");
+        }
     }
 
     async fn summarise(mut self, summary: watch::Sender<CatalogSummary>) {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ptc_protocol::{
-    api::{ErrorKind, Outcome, PoolStatus, ProgramError, ProgramEvent, RunRequest},
+    api::{ErrorKind, Outcome, PoolStatus, ProgramError, ProgramEvent, RunRequest, SandboxStatus},
     names::ProgramId,
 };
 use tokio::{
@@ -272,7 +272,8 @@ impl Owner {
             running: self.programs.len(),
             queued: self.queue.len(),
         };
-        let sandbox = self.sandbox.as_ref().map(|sandbox| sandbox.status()).unwrap_or_default();
+        let preparing = || SandboxStatus { level: "preparing".to_owned(), ..SandboxStatus::default() };
+        let sandbox = self.sandbox.as_ref().map_or_else(preparing, |sandbox| sandbox.status());
         self.told.send_replace(RunnerStatus { pool, sandbox });
     }
 
