@@ -41,7 +41,7 @@ pub(super) struct Up {
     pub(super) refresh: Option<Work<Result<Listing, String>>>,
     pub(super) refresh_pause: Duration,
     pub(super) refresh_earliest: Instant,
-    pub(super) ping: Option<Work<bool>>,
+    pub(super) ping: Option<Work<Result<(), String>>>,
     pub(super) ping_at: Instant,
     /// A server of the stateless protocol tells of changes only while it is listened to.
     pub(super) listening: Option<Work<()>>,
@@ -59,7 +59,8 @@ pub(super) enum News {
     RefreshDue,
     Refreshed(Result<Listing, String>),
     PingDue,
-    Pinged(bool),
+    /// Whether the server is there; if not, why that is thought.
+    Pinged(Result<(), String>),
     ListenedOut,
 }
 
@@ -88,11 +89,12 @@ impl Busy {
                     biased;
                     reason = link.wire.ended() => News::Lost(reason),
                     result = maybe(refresh) => News::Refreshed(result),
-                    alive = maybe(ping) => News::Pinged(alive),
+                    answer = maybe(ping) => News::Pinged(answer),
                     () = maybe(listening) => News::ListenedOut,
                     () = sleep_until(*refresh_at), if !listing => News::RefreshDue,
                     () = link.wire.list_changed(), if refresh_at.is_none() => News::ListChanged,
                     () = tokio::time::sleep_until(*ping_at), if link.needs_pings && !pinging => News::PingDue,
+                    () = link.wire.suspected(), if link.needs_pings && !pinging => News::PingDue,
                 }
             }
         }

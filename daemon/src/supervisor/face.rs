@@ -109,6 +109,12 @@ impl Face {
         super::is_down(self.report().state)
     }
 
+    /// Whether it failed to come up, and no longer tries at this moment.
+    pub(super) fn gave_up(&self) -> bool {
+        let state = self.report().state;
+        super::is_down(state) && state != ServerState::Stopping
+    }
+
     /// The text without the server's secrets.
     pub(super) fn clean(&self, text: &str) -> String {
         self.log.clean(text)

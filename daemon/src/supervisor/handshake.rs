@@ -102,7 +102,12 @@ pub(super) async fn shake(
     match list_tools(&line, left).await {
         Ok(listing) => Ok(Handshake { client, line, listing, list_again: false }),
         Err(RequestError::Timeout { .. }) => Err(late("list its tools")),
-        Err(RequestError::Reply(ReplyError::Lost { reason })) => Err(gone(&wire, reason)),
+        Err(RequestError::Reply(
+            ReplyError::Lost { reason }
+            | ReplyError::Unsent { reason }
+            | ReplyError::Expired { reason }
+            | ReplyError::Busy { reason },
+        )) => Err(gone(&wire, reason)),
         // Bad data from a server that lives is no reason to start it again.
         Err(RequestError::Reply(error)) => {
             let mut listing = Listing::default();

@@ -32,6 +32,21 @@ pub(super) enum RequestError {
     Timeout { after: Duration },
 }
 
+/// How a call ended without a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CallEnd {
+    /// The server did not look at it, since its session is over: it may be repeated in a new one.
+    Expired { reason: String },
+    /// It failed.
+    Failed(CallFailure),
+}
+
+impl From<CallFailure> for CallEnd {
+    fn from(failure: CallFailure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -55,22 +70,26 @@ impl Line {
     }
 
     /// Calls a tool. Dropping the future, like a timeout, tells the server to stop.
-    pub(super) async fn call(&self, call: &ServerCall) -> Result<CallResult, CallFailure> {
+    ///
+    /// # Errors
+    /// See [`CallEnd`].
+    pub(super) async fn call(&self, call: &ServerCall) -> Result<CallResult, CallEnd> {
         // The clock of the call starts with its slot; the wait for one has the same limit.
         let slot = tokio::time::timeout(call.timeout, self.slots.acquire()).await;
-        let Ok(Ok(_slot)) = slot else { return Err(CallFailure::Timeout { after: call.timeout }) };
+        let Ok(Ok(_slot)) = slot else { return Err(CallFailure::Timeout { after: call.timeout }.into()) };
         let name = serde_json::Value::from(call.tool.wire_name.as_str());
         let params = format!(r#""name":{name},"arguments":{}"#, call.arguments.get());
         let limit = call.timeout.saturating_mul(PROGRESS_STRETCH);
         match self.request("tools/call", params, call.timeout, limit).await {
             Ok(raw) => match unfinished(&raw).filter(|_| self.wire.modern()) {
                 None => Ok(CallResult { raw }),
-                Some(kind) => Err(CallFailure::Rpc {
+                Some(kind) => Err(CallEnd::Failed(CallFailure::Rpc {
                     code: i64::from(ErrorCode::INTERNAL_ERROR.0),
                     message: format!("the tool answered with `{kind}` in place of a result, which is not supported"),
-                }),
+                })),
             },
-            Err(error) => Err(self.failure(error, call)),
+            Err(RequestError::Reply(ReplyError::Expired { reason })) => Err(CallEnd::Expired { reason }),
+            Err(error) => Err(self.failure(error, call).into()),
         }
     }
 
@@ -91,7 +110,7 @@ impl Line {
         };
         let started = Instant::now();
         let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
-        let RequestHandle { id, rx: mut answered, .. } = sent.map_err(|_| lost())?;
+        let RequestHandle { id, rx: mut answered, .. } = sent.map_err(|_| self.wire.too_late())?;
         let mut guard = Guard { wire: &self.wire, id: &id, raw: &raw, reason: Some("cancelled") };
         let mut rmcp_open = true;
         let mut silent_since = started;
@@ -132,15 +151,26 @@ impl Line {
     }
 
     /// Asks whether the server is there. Any answer says yes, an error too.
-    pub(super) async fn alive(&self, limit: Duration) -> bool {
+    ///
+    /// # Errors
+    /// Why it seems to be gone. One that is silent while it works on calls may just be busy with them; their own
+    /// clocks will tell.
+    pub(super) async fn alive(&self, limit: Duration) -> Result<(), RequestError> {
         match self.request("ping", String::new(), limit, limit).await {
-            Ok(_) => true,
+            Ok(_) => Ok(()),
+            Err(RequestError::Timeout { .. }) if self.slots.available_permits() < self.max_calls => Ok(()),
             Err(
-                RequestError::Timeout { .. } | RequestError::Reply(ReplyError::Lost { .. } | ReplyError::Unsent { .. }),
-            ) => false,
+                error @ (RequestError::Timeout { .. }
+                | RequestError::Reply(
+                    ReplyError::Lost { .. } | ReplyError::Unsent { .. } | ReplyError::Expired { .. },
+                )),
+            ) => Err(error),
             Err(RequestError::Reply(
-                ReplyError::Rpc { .. } | ReplyError::TooLarge { .. } | ReplyError::Malformed { .. },
-            )) => true,
+                ReplyError::Rpc { .. }
+                | ReplyError::TooLarge { .. }
+                | ReplyError::Malformed { .. }
+                | ReplyError::Busy { .. },
+            )) => Ok(()),
         }
     }
 
@@ -158,9 +188,9 @@ impl Line {
                 CallFailure::TooLarge { bytes, limit: call.max_result_bytes.min(MAX_MESSAGE_BYTES) as u64 }
             }
             RequestError::Reply(ReplyError::Malformed { detail }) => CallFailure::Malformed { detail },
-            RequestError::Reply(ReplyError::Unsent { reason }) => {
-                CallFailure::Unavailable { server: self.server.clone(), reason }
-            }
+            RequestError::Reply(
+                ReplyError::Unsent { reason } | ReplyError::Expired { reason } | ReplyError::Busy { reason },
+            ) => CallFailure::Unavailable { server: self.server.clone(), reason },
             RequestError::Reply(ReplyError::Lost { reason }) => {
                 CallFailure::ConnectionLost { server: self.server.clone(), reason }
             }

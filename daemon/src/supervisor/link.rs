@@ -9,6 +9,7 @@ use std::{
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{
+    http,
     process::Process,
     wire::{Wire, WireTransport},
 };
@@ -26,6 +27,8 @@ pub(super) struct Link {
     pub(super) writer: AbortHandle,
     /// The server's process (stdio).
     pub(super) process: Option<Process>,
+    /// The server's session, which is told of our end (HTTP).
+    pub(super) session: Option<Arc<http::Session>>,
     /// Whether only asking tells that the counterpart is alive.
     pub(super) needs_pings: bool,
 }
@@ -45,6 +48,10 @@ pub(super) struct StartError {
 pub(super) enum StartErrorKind {
     /// May work the next time.
     Transient,
+    /// May work after so long: the server asked for that.
+    Wait(Duration),
+    /// Needs a new session, which can be had at once.
+    Expired,
     /// Took longer than it was given.
     TooSlow,
     /// Has taken the discovery of the stateless protocol for good, though its answer came too late.
@@ -52,7 +59,6 @@ pub(super) enum StartErrorKind {
     /// Cannot work until a person changes something.
     Broken,
     /// Wants a sign-in.
-    #[expect(dead_code, reason = "a process cannot say so; the transports over HTTP can")]
     SignIn,
 }
 
@@ -71,6 +77,9 @@ impl Link {
         self.wire.end(reason);
         if let Some(process) = &mut self.process {
             process.stop().await;
+        }
+        if let Some(session) = &self.session {
+            session.goodbye().await;
         }
         self.tasks.abort_all();
         while let Some(ended) = self.tasks.join_next().await {

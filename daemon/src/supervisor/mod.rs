@@ -13,6 +13,7 @@ mod catalog;
 mod face;
 mod framing;
 mod handshake;
+mod http;
 mod line;
 mod link;
 mod log;
@@ -20,6 +21,7 @@ mod owner;
 mod process;
 mod redact;
 mod server;
+mod sse;
 mod state;
 mod stdio;
 mod wire;
@@ -40,12 +42,16 @@ pub use self::{
 };
 use self::{
     face::Face,
+    line::{CallEnd, Line},
     owner::{Directory, Request},
 };
 use crate::{
     config::settings::{Scope, Settings},
     guardian::Guardian,
 };
+
+/// A call that is repeated after a reconnect waits for that no longer than this.
+const RECONNECT_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// Requests that may wait for the owner; more wait in their callers, all of which may.
 const REQUESTS: usize = 32;
@@ -99,11 +105,23 @@ impl Supervisor {
         let line = face.line.borrow().clone();
         let Some(line) = line else { return Err(unavailable(&face)) };
         let tally = Tally { face: &face, ok: None };
-        let result = line.call(&call).await;
+        let result = match line.call(&call).await {
+            Err(CallEnd::Expired { reason }) => repeat(&face, &line, &call, reason).await,
+            Err(CallEnd::Failed(failure)) => Err(failure),
+            Ok(result) => Ok(result),
+        };
         tally.end(result.is_ok());
         result.map_err(|failure| match failure {
             CallFailure::Rpc { code, message } => CallFailure::Rpc { code, message: face.clean(&message) },
-            other => other,
+            CallFailure::Unavailable { server, reason } => {
+                CallFailure::Unavailable { server, reason: face.clean(&reason) }
+            }
+            CallFailure::ConnectionLost { server, reason } => {
+                CallFailure::ConnectionLost { server, reason: face.clean(&reason) }
+            }
+            other @ (CallFailure::Timeout { .. } | CallFailure::TooLarge { .. } | CallFailure::Malformed { .. }) => {
+                other
+            }
         })
     }
 
@@ -175,6 +193,33 @@ impl Supervisor {
         drop(tokio::time::timeout(call.timeout, ready).await);
         Ok(own)
     }
+}
+
+/// Repeats a call in the session that follows the one that is over, once: no session may be asked for over and over.
+async fn repeat(face: &Face, old: &Arc<Line>, call: &ServerCall, reason: String) -> Result<CallResult, CallFailure> {
+    let unavailable = |reason| CallFailure::Unavailable { server: face.name.clone(), reason };
+    let mut line = face.line.subscribe();
+    let renewed = async {
+        loop {
+            let next = line.borrow_and_update().clone().filter(|next| !Arc::ptr_eq(next, old));
+            if next.is_some() || face.gave_up() {
+                return next;
+            }
+            let turn = tokio::time::timeout(std::time::Duration::from_millis(100), line.changed()).await;
+            if matches!(turn, Ok(Err(_))) {
+                return None;
+            }
+        }
+    };
+    let Ok(Some(next)) = tokio::time::timeout(call.timeout.min(RECONNECT_LIMIT), renewed).await else {
+        return Err(unavailable(format!("{reason}; it is reconnecting")));
+    };
+    next.call(call).await.map_err(|end| match end {
+        CallEnd::Failed(failure) => failure,
+        CallEnd::Expired { reason } => {
+            unavailable(format!("{reason}, also right after a reconnect; it is reconnecting"))
+        }
+    })
 }
 
 fn unavailable(face: &Face) -> CallFailure {

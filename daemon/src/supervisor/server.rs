@@ -14,9 +14,11 @@ use super::{
     catalog::listing::Listing,
     face::Face,
     handshake::{self, Handshake, Negotiation, list_tools},
+    http,
     link::{StartError, StartErrorKind},
     process::exit_words,
     redact::Redactor,
+    sse,
     state::{Action, Event, HEALTHY, Moment, Phase, Retry, State},
     stdio,
 };
@@ -202,7 +204,7 @@ impl Server {
             News::PingDue => {
                 if let Busy::Up(up) = &mut self.busy {
                     let line = Arc::clone(&up.line);
-                    up.ping = Some(Box::pin(async move { line.alive(PING_LIMIT).await }));
+                    up.ping = Some(Box::pin(async move { line.alive(PING_LIMIT).await.map_err(|e| e.to_string()) }));
                 }
             }
             News::ListenedOut => {
@@ -210,14 +212,13 @@ impl Server {
                     up.listening = None;
                 }
             }
-            News::Pinged(alive) => {
+            News::Pinged(answer) => {
                 if let Busy::Up(up) = &mut self.busy {
                     up.ping = None;
                     up.ping_at = Instant::now() + PING_PAUSE;
-                    if alive {
-                        self.face.report().last_ok = Some(Timestamp::now());
-                    } else {
-                        up.link.wire.end("does not answer");
+                    match answer {
+                        Ok(()) => self.face.report().last_ok = Some(Timestamp::now()),
+                        Err(reason) => up.link.wire.end(&reason),
                     }
                 }
             }
@@ -288,10 +289,8 @@ impl Server {
                 let program = stdio::Program { command, args, env, cwd: cwd.as_deref() };
                 stdio::open(&program, &self.surroundings.guardian, log)
             }
-            Transport::Http { .. } | Transport::Sse { .. } => Err(StartError::new(
-                StartErrorKind::Broken,
-                format!("transport `{}` is not supported yet", self.settings.transport.kind()),
-            )),
+            Transport::Http { url, headers } => Ok(http::open(http::remote::Remote::new(url, headers.iter()), log)),
+            Transport::Sse { url, headers } => Ok(sse::open(http::remote::Remote::new(url, headers.iter()), log)),
         };
         self.face.report().starts += 1;
         match opened {
@@ -337,11 +336,7 @@ impl Server {
             Some(status) => self.failed(&format!("exits before it is ready, {}", exit_words(status))),
             None => self.failed(&error.message),
         }
-        self.happened(Event::StartFailed(match error.kind {
-            StartErrorKind::Transient | StartErrorKind::TooSlow | StartErrorKind::Modern => Retry::Soon,
-            StartErrorKind::Broken => Retry::Slowly,
-            StartErrorKind::SignIn => Retry::AfterSignIn,
-        }));
+        self.happened(Event::StartFailed(retry(error.kind)));
     }
 
     fn connected(&mut self, handshake: Handshake) {
@@ -388,7 +383,11 @@ impl Server {
             Some(status) if young => self.failed(&format!("exits after start, {}", exit_words(status))),
             _ => self.failed(reason),
         }
-        self.happened(Event::Lost);
+        let kind = match &self.busy {
+            Busy::Up(up) => up.link.wire.end_kind(),
+            _ => StartErrorKind::Transient,
+        };
+        self.happened(Event::Lost(retry(kind)));
     }
 
     fn begin_refresh(&mut self) {
@@ -453,5 +452,16 @@ impl Server {
             }),
         };
         self.busy = Busy::Closing(work);
+    }
+}
+
+/// When a server that ended in this way is tried again.
+const fn retry(kind: StartErrorKind) -> Retry {
+    match kind {
+        StartErrorKind::Expired => Retry::Now,
+        StartErrorKind::Transient | StartErrorKind::TooSlow | StartErrorKind::Modern => Retry::Soon,
+        StartErrorKind::Wait(asked) => Retry::After(asked),
+        StartErrorKind::Broken => Retry::Slowly,
+        StartErrorKind::SignIn => Retry::AfterSignIn,
     }
 }

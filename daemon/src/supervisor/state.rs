@@ -13,6 +13,9 @@ pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(60);
 /// First delay after a failure that needs a person: it may be set right at any time, but not by us.
 const SLOW_DELAY: Duration = Duration::from_secs(10);
 
+/// A server that asks for a delay gets at most this one.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
 /// Delay after a server asked for a sign-in.
 const SIGN_IN_DELAY: Duration = Duration::from_secs(300);
 
@@ -58,8 +61,12 @@ pub(super) enum Then {
 /// How a failed server is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
+    /// At once, if it has not failed lately: there is nothing to wait for.
+    Now,
     /// With backoff.
     Soon,
+    /// With backoff, but not before this time has passed.
+    After(Duration),
     /// With a slower backoff: it cannot work as configured.
     Slowly,
     /// Hardly ever: a person must sign in.
@@ -80,7 +87,7 @@ pub(super) enum Event {
     /// The start has failed.
     StartFailed(Retry),
     /// The connection is gone.
-    Lost,
+    Lost(Retry),
     /// The close has finished: no process is left.
     Closed,
     /// The time in [`State::due`] has come.
@@ -153,19 +160,28 @@ impl State {
             (Phase::Starting, Event::StartFailed(retry)) => {
                 to(Phase::Stopping { then: Then::Retry(retry) }, Action::Close)
             }
-            (Phase::Starting, Event::Lost) => to(Phase::Stopping { then: Then::Retry(Retry::Soon) }, Action::Close),
-            (Phase::Ready { since }, Event::Lost) => {
+            (Phase::Starting, Event::Lost(retry)) => to(Phase::Stopping { then: Then::Retry(retry) }, Action::Close),
+            (Phase::Ready { since }, Event::Lost(retry)) => {
                 let failures = if now.saturating_sub(since) >= HEALTHY { 0 } else { self.failures };
-                let phase = Phase::Stopping { then: Then::Retry(Retry::Soon) };
+                let phase = Phase::Stopping { then: Then::Retry(retry) };
                 (Self { phase, failures }, Action::Close)
             }
 
             (Phase::Stopping { then: Then::Stop }, Event::Closed) => fresh(Phase::Stopped, Action::Nothing),
             (Phase::Stopping { then: Then::Disable }, Event::Closed) => fresh(Phase::Disabled, Action::Nothing),
             (Phase::Stopping { then: Then::Start }, Event::Closed) => fresh(Phase::Starting, Action::Open),
+            (Phase::Stopping { then: Then::Retry(Retry::Now) }, Event::Closed) if self.failures == 0 => {
+                (Self { phase: Phase::Starting, failures: 1 }, Action::Open)
+            }
             (Phase::Stopping { then: Then::Retry(retry) }, Event::Closed) => {
+                let backoff = delay(FIRST_DELAY, self.failures, jitter);
                 let phase = match retry {
-                    Retry::Soon => Phase::Backoff { until: now + delay(FIRST_DELAY, self.failures, jitter) },
+                    Retry::Now | Retry::Soon => Phase::Backoff { until: now + backoff },
+                    // Never earlier than asked, and not all clients in the same instant.
+                    Retry::After(asked) => {
+                        let asked = asked.min(LONGEST_WAIT);
+                        Phase::Backoff { until: now + backoff.max(asked + asked.mul_f64(0.1 * jitter)) }
+                    }
                     Retry::Slowly => Phase::Failed { until: now + delay(SLOW_DELAY, self.failures, jitter) },
                     Retry::AfterSignIn => Phase::NeedsSignIn { until: now + SIGN_IN_DELAY },
                 };
@@ -183,9 +199,10 @@ impl State {
             (Phase::Failed { until }, Event::Woke) => {
                 to(Phase::Failed { until: until.min(now + WAKE_SPREAD.mul_f64(jitter)) }, Action::Nothing)
             }
-            (_, Event::Connected | Event::StartFailed(_) | Event::Lost | Event::Closed | Event::Due | Event::Woke) => {
-                stay
-            }
+            (
+                _,
+                Event::Connected | Event::StartFailed(_) | Event::Lost(_) | Event::Closed | Event::Due | Event::Woke,
+            ) => stay,
         }
     }
 }
@@ -211,7 +228,10 @@ mod tests {
             Just(Event::StartFailed(Retry::Soon)),
             Just(Event::StartFailed(Retry::Slowly)),
             Just(Event::StartFailed(Retry::AfterSignIn)),
-            Just(Event::Lost),
+            Just(Event::StartFailed(Retry::After(Duration::from_secs(7)))),
+            Just(Event::Lost(Retry::Now)),
+            Just(Event::Lost(Retry::Soon)),
+            Just(Event::Lost(Retry::AfterSignIn)),
             Just(Event::Closed),
             Just(Event::Due),
             Just(Event::Woke),
@@ -231,7 +251,7 @@ mod tests {
                 now += Duration::from_millis(millis);
                 // The driver reports only what can happen.
                 let possible = match event {
-                    Event::Connected | Event::StartFailed(_) | Event::Lost => open && !closing,
+                    Event::Connected | Event::StartFailed(_) | Event::Lost(_) => open && !closing,
                     Event::Closed => closing,
                     Event::Due => state.due().is_some_and(|due| due <= now),
                     Event::Start | Event::Stop | Event::Disable | Event::Woke => true,
@@ -288,7 +308,7 @@ mod tests {
             for jitter in jitters {
                 state = state.step(Event::Connected, now, jitter).0;
                 now += Duration::from_millis(uptime);
-                state = state.step(Event::Lost, now, jitter).0;
+                state = state.step(Event::Lost(Retry::Soon), now, jitter).0;
                 state = state.step(Event::Closed, now, jitter).0;
                 now = state.due().unwrap();
                 state = state.step(Event::Due, now, jitter).0;
@@ -302,8 +322,29 @@ mod tests {
     #[test]
     fn only_a_healthy_time_resets_the_backoff() {
         let tired = State { phase: Phase::Ready { since: Duration::ZERO }, failures: 6 };
-        assert_eq!(tired.step(Event::Lost, HEALTHY - Duration::from_millis(1), 0.5).0.failures, 6);
-        assert_eq!(tired.step(Event::Lost, HEALTHY, 0.5).0.failures, 0);
+        assert_eq!(tired.step(Event::Lost(Retry::Soon), HEALTHY - Duration::from_millis(1), 0.5).0.failures, 6);
+        assert_eq!(tired.step(Event::Lost(Retry::Soon), HEALTHY, 0.5).0.failures, 0);
+    }
+
+    /// A server that forgets its session again and again is not asked again and again.
+    #[test]
+    fn a_lost_session_is_replaced_at_once_but_not_over_and_over() {
+        let closing = |failures| State { phase: Phase::Stopping { then: Then::Retry(Retry::Now) }, failures };
+        let (state, action) = closing(0).step(Event::Closed, Duration::ZERO, 0.5);
+        assert_eq!((state, action), (State { phase: Phase::Starting, failures: 1 }, Action::Open));
+        let (state, action) = closing(1).step(Event::Closed, Duration::ZERO, 0.5);
+        assert_eq!((state.due(), action), (Some(Duration::from_secs(1)), Action::Nothing));
+    }
+
+    #[test]
+    fn a_server_that_asks_for_time_gets_it_within_reason() {
+        let due = |asked| {
+            let state = State { phase: Phase::Stopping { then: Then::Retry(Retry::After(asked)) }, failures: 0 };
+            state.step(Event::Closed, Duration::ZERO, 0.5).0.due().unwrap()
+        };
+        assert_eq!(due(Duration::from_secs(20)), Duration::from_secs(21));
+        assert_eq!(due(Duration::ZERO), Duration::from_millis(500));
+        assert_eq!(due(Duration::from_secs(9999)), LONGEST_WAIT + LONGEST_WAIT.mul_f64(0.05));
     }
 
     #[test]

@@ -120,6 +120,7 @@ pub(super) fn open(program: &Program<'_>, guardian: &Guardian, log: &ServerLog) 
         tasks,
         writer,
         process: Some(Process::new(group, exit_told, entry)),
+        session: None,
         needs_pings: false,
     })
 }

@@ -2,7 +2,10 @@
 
 mod bad_input;
 mod life;
+mod over_http;
+mod over_sse;
 mod traffic;
+mod web;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 

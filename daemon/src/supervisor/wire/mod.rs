@@ -55,6 +55,7 @@ pub(super) struct Wire {
     inbox_ready: Notify,
     ended: Notify,
     list_changed: Notify,
+    suspected: Notify,
     /// The answer to `roots/list`.
     roots: String,
     log: ServerLog,
@@ -102,6 +103,7 @@ impl Wire {
             inbox_ready: Notify::new(),
             ended: Notify::new(),
             list_changed: Notify::new(),
+            suspected: Notify::new(),
             roots: serde_json::json!({ "roots": roots }).to_string(),
             log,
         });
@@ -191,9 +193,29 @@ impl Wire {
         self.lock().end.as_ref().map_or(StartErrorKind::Transient, |(kind, _)| *kind)
     }
 
+    /// How a request fails that comes after the end.
+    pub(super) fn too_late(&self) -> ReplyError {
+        too_late(self.lock().end.as_ref())
+    }
+
     /// Resolves when the server has said that its tools changed; many such notices in a row count once.
     pub(super) async fn list_changed(&self) {
         self.list_changed.notified().await;
+    }
+
+    /// Says that something went wrong which may mean that the server is gone.
+    pub(super) fn suspect(&self) {
+        self.suspected.notify_one();
+    }
+
+    /// Resolves when the server should be asked whether it is there; many reasons in a row count once.
+    pub(super) async fn suspected(&self) {
+        self.suspected.notified().await;
+    }
+
+    /// Whether somebody waits for the answer to this request.
+    pub(super) fn waits_for(&self, id: &RequestId) -> bool {
+        self.lock().pending.contains_key(id)
     }
 
     /// The protocol version the server named when it was initialized.
@@ -224,6 +246,7 @@ impl Wire {
             text: text.to_string(),
             request: None,
             method: Some("notifications/cancelled".into()),
+            cancels: Some(id.clone()),
         }));
     }
 
@@ -231,18 +254,19 @@ impl Wire {
     fn outgoing(&self, message: TxJsonRpcMessage<RoleClient>) -> Result<(), ReplyError> {
         let unsent = |error: serde_json::Error| ReplyError::Unsent { reason: error.to_string() };
         let JsonRpcMessage::Request(envelope) = message else {
-            let method = match &message {
-                JsonRpcMessage::Notification(_) => Some("notification".to_owned()),
-                _ => None,
-            };
+            #[derive(serde::Deserialize)]
+            struct Named {
+                method: String,
+            }
             let text = serde_json::to_string(&message).map_err(unsent)?;
-            return self.push(Frame { text, request: None, method });
+            let method = serde_json::from_str::<Named>(&text).ok().map(|named| named.method);
+            return self.push(Frame { text, request: None, method, cancels: None });
         };
         let id = envelope.id.clone();
         let token = envelope.request.get_meta().get_progress_token().map(|token| token.0);
         let method = envelope.request.method().to_owned();
         let raw = envelope.request.extensions().get::<RawRequest>().cloned();
-        let (kind, text) = match raw {
+        let (request, text) = match raw {
             Some(raw) => {
                 let meta = serde_json::to_string(envelope.request.get_meta()).map_err(unsent)?;
                 let params = &raw.0.params;
@@ -265,24 +289,28 @@ impl Wire {
         };
         {
             let mut inner = self.lock();
-            if let Some((_, reason)) = &inner.end {
-                return Err(ReplyError::Lost { reason: reason.clone() });
+            if let Some(end) = &inner.end {
+                let error = too_late(Some(end));
+                if let Kind::Raw(raw) = &request {
+                    raw.settle(Err(error.clone()));
+                }
+                return Err(error);
             }
-            if let Kind::Raw(raw) = &kind
+            if let Kind::Raw(raw) = &request
                 && raw.0.abandoned.load(Ordering::Relaxed)
             {
                 return Err(ReplyError::Unsent { reason: "cancelled".into() });
             }
-            if let Kind::Initialize = kind {
+            if let Kind::Initialize = request {
                 // Sent after a discovery that took too long: its answer, should it still come, is nobody's.
                 inner.pending.retain(|_, pending| !matches!(pending.kind, Kind::Discover));
                 inner.inbox.clear();
             }
             inner.sent += 1;
             let number = inner.sent;
-            inner.pending.insert(id.clone(), Pending { number, token, kind });
+            inner.pending.insert(id.clone(), Pending { number, token, kind: request });
         }
-        self.push(Frame { text, request: Some(id.clone()), method: Some(method) }).inspect_err(|error| {
+        self.push(Frame { text, request: Some(id.clone()), method: Some(method), cancels: None }).inspect_err(|error| {
             if let Some(Pending { kind: Kind::Raw(raw), .. }) = self.lock().pending.remove(&id) {
                 raw.settle(Err(error.clone()));
             }
@@ -333,7 +361,7 @@ impl Wire {
             }
         };
         let text = format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id.get());
-        if self.push(Frame { text, request: None, method: None }).is_err() {
+        if self.push(Frame { text, request: None, method: None, cancels: None }).is_err() {
             self.log.warn_once("does not read the answers to its own requests");
         }
     }
@@ -398,6 +426,15 @@ impl Inner {
     fn forget(&mut self, id: &RequestId, why: &'static str) {
         let error = ErrorData::new(ErrorCode::INTERNAL_ERROR, why, None);
         self.inbox.push_back(JsonRpcMessage::error(error, Some(id.clone())));
+    }
+}
+
+/// How a request fails that was not sent since the connection has ended.
+fn too_late(end: Option<&(StartErrorKind, String)>) -> ReplyError {
+    match end {
+        Some((StartErrorKind::Expired, reason)) => ReplyError::Expired { reason: reason.clone() },
+        Some((_, reason)) => ReplyError::Unsent { reason: reason.clone() },
+        None => ReplyError::Unsent { reason: "the connection is closed".to_owned() },
     }
 }
 

@@ -14,8 +14,9 @@ pub(in crate::supervisor) struct Frame {
     /// The request it is, if it is one.
     pub(in crate::supervisor) request: Option<RequestId>,
     /// Its method; none for answers.
-    #[expect(dead_code, reason = "for the transports over HTTP, which repeat it in a header")]
     pub(in crate::supervisor) method: Option<String>,
+    /// The request that it gives up, if it does that.
+    pub(in crate::supervisor) cancels: Option<RequestId>,
 }
 
 /// How a raw request ended without a result.
@@ -31,6 +32,12 @@ pub(in crate::supervisor) enum ReplyError {
     Unsent { reason: String },
     #[error("{reason}")]
     Lost { reason: String },
+    /// The server did not look at the request: its session is over.
+    #[error("{reason}")]
+    Expired { reason: String },
+    /// The server did not look at the request: it wants to be asked later.
+    #[error("{reason}")]
+    Busy { reason: String },
 }
 
 pub(in crate::supervisor) type Reply = Result<Box<RawValue>, ReplyError>;
