@@ -29,7 +29,7 @@ fn unavailable(result: Result<CallResult, CallFailure>) -> String {
 async fn every_request_carries_the_headers_and_the_session_is_ended() {
     let web = Web::new(|_| None).await;
     let house = web.house().await;
-    assert_eq!(text(house.call(r#"{"n":12345678901234567890123}"#).await), r#"{"n":1.2345678901234568e22}"#);
+    assert_eq!(text(house.call(r#"{"n":1}"#).await), r#"{"n":1}"#);
     until("the stream is asked for", || web.count("GET") == 1).await;
     house.supervisor.shutdown().await;
     let asks = web.asks();
@@ -237,7 +237,7 @@ async fn redirects_are_followed_on_the_same_origin_and_nowhere_else() {
 #[tokio::test]
 async fn whoever_must_sign_in_is_told_so() {
     let web = Web::new(|ask| match ask.path.as_str() {
-        "/401" => Some(with_header(status(401, ""), "www-authenticate", "Bearer realm=\"acme\"")),
+        "/401" => Some(with_header(status(401, ""), "www-authenticate", "Bearer realm=\"door\"")),
         "/403" => Some(status(403, "read only, Bearer sesame-42")),
         "/x/sse" => Some(status(405, "")),
         _ => Some(status(404, "<html>nothing</html>")),
@@ -248,7 +248,7 @@ async fn whoever_must_sign_in_is_told_so() {
         house.state("fake", state).await.last_error.unwrap()
     };
     let text = error("/401", ServerState::NeedsSignIn).await;
-    assert!(text.contains("Bearer realm=\"acme\"") && text.contains("renew it"), "{text}");
+    assert!(text.contains("Bearer realm=\"door\"") && text.contains("renew it"), "{text}");
     let text = error("/403", ServerState::Failed).await;
     assert!(text.starts_with("forbidden: ") && !text.contains("sesame-42"), "{text}");
     assert!(error("/x/sse", ServerState::Failed).await.contains("set `transport: sse`"));
