@@ -406,7 +406,7 @@ pub struct ConfigStatus {
 /// How programs are confined.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxStatus {
-    /// `linux`, `landlock`, `seatbelt` or `none`.
+    /// `linux`, `landlock`, `seatbelt` or `none`, or [`SandboxStatus::PREPARING`] while the level is being tried.
     pub level: String,
     /// Its layers.
     pub layers: Vec<SandboxLayer>,
@@ -416,6 +416,11 @@ pub struct SandboxStatus {
     /// The interpreter in use.
     #[serde(default)]
     pub python: Option<String>,
+}
+
+impl SandboxStatus {
+    /// The level right after the daemon's start and after a change of its settings; programs wait.
+    pub const PREPARING: &'static str = "preparing";
 }
 
 /// One layer of the sandbox.

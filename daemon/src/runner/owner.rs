@@ -272,7 +272,7 @@ impl Owner {
             running: self.programs.len(),
             queued: self.queue.len(),
         };
-        let preparing = || SandboxStatus { level: "preparing".to_owned(), ..SandboxStatus::default() };
+        let preparing = || SandboxStatus { level: SandboxStatus::PREPARING.to_owned(), ..SandboxStatus::default() };
         let sandbox = self.sandbox.as_ref().map_or_else(preparing, |sandbox| sandbox.status());
         self.told.send_replace(RunnerStatus { pool, sandbox });
     }

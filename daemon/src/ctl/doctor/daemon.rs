@@ -3,15 +3,22 @@
 use std::{
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::Path,
+    time::{Duration, Instant},
 };
 
 use ptc_protocol::{
-    api::Status,
+    api::{SandboxStatus, Status},
     launch::{LaunchError, ensure_running},
     version,
 };
 
 use crate::ctl::{cli::Common, connect, failure, install, render::Finding, siblings};
+
+/// How long a daemon that was just started may try its sandbox.
+const PREPARED_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Pause between two looks at it.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Whether the daemon answers, started if need be and allowed.
 pub(super) enum Reached {
@@ -24,7 +31,16 @@ pub(super) async fn reach(common: &Common) -> Reached {
     let tried = async {
         let launch = connect::launch(common)?;
         ensure_running(&launch).await?;
-        anyhow::Ok(launch.client().status().await?)
+        let client = launch.client();
+        let patience = Instant::now() + PREPARED_DEADLINE;
+        loop {
+            let status = client.status().await?;
+            // Right after its start the daemon still tries its sandbox.
+            if status.sandbox.level != SandboxStatus::PREPARING || Instant::now() > patience {
+                return anyhow::Ok(status);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     };
     match tried.await {
         Ok(status) => Reached::Answers { status: Box::new(status) },
