@@ -20,6 +20,12 @@ use super::{
 /// Progress may stretch a call to so many times its timeout.
 const PROGRESS_STRETCH: u32 = 10;
 
+/// First pause before changes are listened for again; doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// No pause is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// Longest time in which changes are listened for in one request: for ever, in practice.
 const LISTENING: Duration = Duration::from_secs(365 * 86_400);
 
@@ -143,11 +149,28 @@ impl Line {
         }
     }
 
-    /// Keeps a request open in which the server tells of changed tools; resolves when the server ends it.
+    /// Keeps a request open in which the server tells of changed tools; resolves when the server does not want that.
+    /// Over HTTP such a request breaks now and then, and is made again.
     pub(super) async fn listen(&self) {
-        let params = r#""notifications":{"toolsListChanged":true}"#.to_owned();
-        let ended = self.request("subscriptions/listen", params, LISTENING, LISTENING).await;
-        tracing::debug!(server = self.server.as_str(), error = ?ended.err(), "no longer listening");
+        let params = r#""notifications":{"toolsListChanged":true}"#;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let began = Instant::now();
+            match self.request("subscriptions/listen", params.to_owned(), LISTENING, LISTENING).await {
+                Err(RequestError::Reply(
+                    error @ (ReplyError::Rpc { .. } | ReplyError::TooLarge { .. } | ReplyError::Malformed { .. }),
+                )) => {
+                    tracing::debug!(server = self.server.as_str(), %error, "no longer listening");
+                    return;
+                }
+                Ok(_) | Err(RequestError::Timeout { .. } | RequestError::Reply(_)) => {}
+            }
+            if began.elapsed() > LONGEST_PAUSE {
+                pause = FIRST_PAUSE;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 
     /// Asks whether the server is there. Any answer says yes, an error too.

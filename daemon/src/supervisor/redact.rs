@@ -39,7 +39,7 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Hides the values of `env` and `headers` of this server.
+    /// Hides the values of `env` and `headers` of this server, and those in the query of its address.
     pub(super) fn of(settings: &ServerSettings) -> Self {
         let secrets = match &settings.transport {
             Transport::Stdio { env, .. } => env,
@@ -51,6 +51,9 @@ impl Redactor {
             values.push(value.to_owned());
             // `Bearer TOKEN`: the token alone is the secret, and appears alone.
             values.extend(value.split_once(' ').map(|(_, token)| token.trim().to_owned()));
+        }
+        if let Transport::Http { url, .. } | Transport::Sse { url, .. } = &settings.transport {
+            values.extend(url.query_pairs().map(|(_, value)| value.into_owned()));
         }
         Self::hiding(values)
     }

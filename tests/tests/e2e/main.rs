@@ -12,6 +12,7 @@ mod configs;
 mod ctl;
 mod fidelity;
 mod harness;
+mod http_servers;
 mod lifetimes;
 mod public_servers;
 mod sdk_clients;
