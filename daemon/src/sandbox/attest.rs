@@ -202,6 +202,20 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_like_any_other_is_never_taken_for_a_confined_one() {
+        let mut process = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = i32::try_from(process.id()).unwrap();
+        for level in [Level::Linux, Level::Landlock] {
+            let expected =
+                Expected { level, image: "/bin/sleep".into(), limits: ChildLimits::default(), granted: vec![] };
+            assert!(expected.mismatch(pid).is_some(), "{level}");
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
     #[test]
     fn limits_are_read_from_the_kernels_table() {
         let expected =

@@ -262,10 +262,10 @@ impl Child {
 
     /// Removes the scratch directory off the async threads, since a program may have filled it.
     async fn clean(&mut self) {
-        if let Some(scratch) = self.scratch.take() {
-            if let Err(error) = tokio::task::spawn_blocking(move || drop(scratch)).await {
-                tracing::warn!(%error, "scratch directory not removed");
-            }
+        if let Some(scratch) = self.scratch.take()
+            && let Err(error) = tokio::task::spawn_blocking(move || drop(scratch)).await
+        {
+            tracing::warn!(%error, "scratch directory not removed");
         }
     }
 

@@ -264,7 +264,7 @@ mod tests {
         symlink(&kept, tree.join("a/link")).unwrap();
         symlink(&kept, tree.join("link")).unwrap();
         fs::write(tree.join("a/b/f"), "x").unwrap();
-        fs::set_permissions(tree.join("a/b"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(tree.join("a/b"), fs::Permissions::from_mode(0o000)).unwrap();
         remove_tree(&tree).unwrap();
         assert!(!tree.exists() && kept.join("file").exists());
         remove_tree(&tree).unwrap();

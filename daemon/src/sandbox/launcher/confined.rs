@@ -48,7 +48,7 @@ pub(super) const INNER_ID: u32 = 1000;
 pub(super) fn run(control: &UnixStream, order: &Order, channel: OwnedFd) -> Result<ExitCode, Fault> {
     let root = rustix::process::geteuid().is_root();
     if root {
-        rustix::thread::set_thread_groups(&[]).on(Step::Identity, "setgroups")?;
+        leave_groups().on(Step::Identity, "setgroups")?;
     }
     let namespaces = if order.level == Level::Linux { NAMESPACES } else { 0 };
     let (sync, inner) = UnixStream::pair().on(Step::Fork, "socketpair")?;
@@ -74,6 +74,14 @@ pub(super) fn run(control: &UnixStream, order: &Order, channel: OwnedFd) -> Resu
     // The daemon may be gone; then nobody asks.
     let _told = control::send(control, &Report::Exited(exit));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Gives up root's groups. Where the namespace that the daemon itself runs in forbids that for good, they stay.
+fn leave_groups() -> io::Result<()> {
+    match rustix::thread::set_thread_groups(&[]) {
+        Err(rustix::io::Errno::PERM) if fs::read_to_string("/proc/self/setgroups")?.trim() == "deny" => Ok(()),
+        other => Ok(other?),
+    }
 }
 
 /// Gives up the child's pipes, whose end the daemon waits for.

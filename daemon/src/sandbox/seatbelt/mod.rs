@@ -30,6 +30,6 @@ impl Seatbelt {
         let refused = |reason| SandboxError::Interpreter { path: interpreter.image.clone(), reason };
         let closure = Closure::of(interpreter).map_err(refused)?;
         let parameters = closure.parameters().map_err(refused)?;
-        Ok(Self { text: profile::profile(&closure).render(profile::Reasons::Left), parameters })
+        Ok(Self { text: profile::profile(&closure).text(), parameters })
     }
 }

@@ -1,6 +1,6 @@
 //! The rules, each with its reason, and how they are written down. Later rules win over earlier ones.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use super::{Closure, SCRATCH};
 
@@ -119,16 +119,6 @@ struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Profile {
     rules: Vec<Rule>,
-}
-
-/// Whether the reasons are written down, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reasons {
-    /// As comments, for people.
-    #[cfg_attr(not(test), expect(dead_code, reason = "people read the snapshot"))]
-    Written,
-    /// Left out.
-    Left,
 }
 
 /// Values of the kernel that the C library, malloc, libpthread, `os.cpu_count` and `platform` ask for. Not the host's
@@ -284,30 +274,34 @@ pub(super) fn profile(closure: &Closure) -> Profile {
     Profile { rules }
 }
 
+impl Rule {
+    fn text(&self) -> String {
+        let mut text = String::from(match self.action {
+            Action::Allow => "(allow",
+            Action::Deny => "(deny",
+        });
+        for operation in &self.operations {
+            text.push_str(&format!(" {operation}"));
+        }
+        for filter in &self.filters {
+            text.push_str(&format!("\n  {filter}"));
+        }
+        text + ")\n"
+    }
+}
+
 impl Profile {
     /// The text for `sandbox-exec -p`.
-    pub(super) fn render(&self, reasons: Reasons) -> String {
-        let mut text = String::from("(version 1)\n");
-        for rule in &self.rules {
-            if reasons == Reasons::Written {
-                // Writing to a String cannot fail.
-                let _infallible = writeln!(text, "; {}", rule.reason);
-            }
-            let action = match rule.action {
-                Action::Allow => "allow",
-                Action::Deny => "deny",
-            };
-            text.push('(');
-            text.push_str(action);
-            for operation in &rule.operations {
-                let _infallible = write!(text, " {operation}");
-            }
-            for filter in &rule.filters {
-                let _infallible = write!(text, "\n  {filter}");
-            }
-            text.push_str(")\n");
-        }
-        text
+    pub(super) fn text(&self) -> String {
+        let rules: String = self.rules.iter().map(Rule::text).collect();
+        format!("(version 1)\n{rules}")
+    }
+
+    /// The same with the reason above each rule, for people.
+    #[cfg(test)]
+    fn explained(&self) -> String {
+        let rules: String = self.rules.iter().map(|rule| format!("; {}\n{}", rule.reason, rule.text())).collect();
+        format!("(version 1)\n{rules}")
     }
 }
 
@@ -421,9 +415,9 @@ mod tests {
 
     #[test]
     fn every_word_is_one_that_seatbelt_knows_and_every_parameter_has_a_value() {
-        let text = profile(&closure()).render(Reasons::Written);
+        let text = profile(&closure()).explained();
         let rules = read(&text);
-        assert_eq!(read(&profile(&closure()).render(Reasons::Left)), rules, "reasons are comments only");
+        assert_eq!(read(&profile(&closure()).text()), rules, "reasons are comments only");
         let mut used = BTreeSet::new();
         for rule in &rules[1..] {
             let Expression::List(parts) = rule else { panic!("{rule:?} is no rule") };
@@ -446,7 +440,7 @@ mod tests {
 
     #[test]
     fn what_must_never_be_allowed_is_not_mentioned() {
-        let text = profile(&closure()).render(Reasons::Left);
+        let text = profile(&closure()).text();
         assert!(text.starts_with("(version 1)\n(deny default)\n"));
         for word in [
             "allow default",
@@ -472,12 +466,12 @@ mod tests {
     #[test]
     fn empty_lists_make_no_rules_about_everything() {
         let bare = Closure { image: "/p".into(), ..Closure::default() };
-        let text = profile(&bare).render(Reasons::Left);
+        let text = profile(&bare).text();
         assert!(!text.contains("(allow file-read*)") && !text.contains("(deny file-read*)"), "{text}");
     }
 
     #[test]
     fn the_profile_with_its_reasons() {
-        insta::assert_snapshot!(profile(&closure()).render(Reasons::Written));
+        insta::assert_snapshot!(profile(&closure()).explained());
     }
 }

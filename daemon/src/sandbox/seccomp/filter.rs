@@ -256,7 +256,10 @@ pub(super) fn interpret(program: &[Instruction], call: &Call) -> u32 {
             |condition: bool| usize::from(if condition { instruction.jump_true } else { instruction.jump_false });
         match instruction.code {
             op::LOAD => {
-                assert!(instruction.value % 4 == 0 && instruction.value < 64, "only aligned words of seccomp_data");
+                assert!(
+                    instruction.value.is_multiple_of(4) && instruction.value < 64,
+                    "only aligned words of seccomp_data"
+                );
                 let from = usize::try_from(instruction.value).unwrap();
                 accumulator = u32::from_le_bytes(data[from..from + 4].try_into().unwrap());
             }
