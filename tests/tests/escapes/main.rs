@@ -1,29 +1,40 @@
 //! The escape catalogue `fixtures/escapes.json`, every case as a program on the real daemon: as root and as a plain
 //! user, at the full level and at the reduced one, and without a sandbox to prove that the canaries can be reached.
+//! On a Mac, `make test-macos` runs what applies there.
 
-#[cfg(target_os = "linux")]
 mod catalogue;
-#[cfg(target_os = "linux")]
 mod stage;
+
+use catalogue::Case;
+use stage::Stage;
+
+/// Runs all cases and returns those that did not end as they should, with what happened.
+async fn run_all(stage: &Stage, cases: &[Case]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for ended in stage.run(cases).await {
+        if let Some(reason) = ended.case.complaint(&ended.outcome) {
+            wrong.push(format!("{}: {reason}", ended.case.id));
+        }
+    }
+    stage.assert_well().await;
+    wrong
+}
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use crate::{
-        catalogue::{Case, Expect, catalogue},
-        stage::{Stage, User},
+    use std::{fs, time::Duration};
+
+    use ptc_tests::{
+        process::{Witness, all_gone, descendants},
+        until,
+        wait::PATIENCE,
     };
 
-    /// Runs all cases and returns those that did not end as they should, with what happened.
-    async fn run_all(stage: &Stage, cases: &[Case]) -> Vec<String> {
-        let mut wrong = Vec::new();
-        for ended in stage.run(cases).await {
-            if let Some(reason) = ended.case.complaint(&ended.outcome) {
-                wrong.push(format!("{}: {reason}", ended.case.id));
-            }
-        }
-        stage.assert_well().await;
-        wrong
-    }
+    use crate::{
+        catalogue::{Case, Expect, catalogue},
+        run_all,
+        stage::{Stage, User},
+    };
 
     async fn full_level(user: User) {
         let stage = Stage::set("linux", user);
@@ -115,5 +126,67 @@ mod linux {
         }
         assert!(blocked.is_empty(), "not reachable without a sandbox:\n{}", blocked.join("\n"));
         assert_eq!(cases.len(), REACHABLE.len());
+    }
+
+    /// The daemon is killed without a word while a program runs: no process and no scratch directory is left.
+    #[tokio::test]
+    async fn a_killed_daemon_takes_its_programs_along() {
+        for level in ["linux", "landlock"] {
+            let mut stage = Stage::set(level, User::Plain);
+            stage.wait_ready().await;
+            let program = stage.start("import time\nopen('file', 'w').write('x')\ntime.sleep(600)");
+            let runs = |witness: &Witness| witness.command.contains(" -I -S -B -c ");
+            let family = loop {
+                let status = stage.status().await;
+                let family = descendants(stage.daemon_pid());
+                if status.programs.iter().any(|program| program.started.is_some()) && family.iter().any(runs) {
+                    break family;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            };
+            stage.kill_daemon();
+            all_gone(&family, PATIENCE);
+            let scratch = stage.scratch_root();
+            until("no scratch directory", PATIENCE, || {
+                fs::read_dir(&scratch).map_or(true, |mut entries| entries.next().is_none()).then_some(())
+            });
+            drop(program);
+        }
+    }
+}
+
+/// For a person with a Mac: nothing of this has ever run there.
+#[cfg(target_os = "macos")]
+mod macos {
+    use crate::{
+        catalogue::catalogue,
+        run_all,
+        stage::{Stage, User},
+    };
+
+    /// Its loader needs the listing of `/`, whose names are the same on every Mac.
+    const KNOWN: &[&str] = &["read_root_listing"];
+
+    #[tokio::test]
+    #[ignore = "needs a Mac: make test-macos"]
+    async fn nothing_gets_out() {
+        let stage = Stage::set("seatbelt", User::Plain);
+        let mut wrong = run_all(&stage, &catalogue().cases).await;
+        wrong.retain(|line| !KNOWN.iter().any(|id| line.starts_with(&format!("{id}:"))));
+        assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
+    }
+
+    #[tokio::test]
+    #[ignore = "needs a Mac: make test-macos"]
+    async fn memory_and_scratch_are_bounded_by_the_launcher() {
+        let stage = Stage::set("seatbelt", User::Plain);
+        let memory = stage.outcome("x = []\nwhile True: x.append(bytearray(16 << 20))", 60).await;
+        assert!(!memory.ok && memory.error.is_some_and(|error| error.message.contains("memory")), "no limit on memory");
+        let code = "import time\nfor i in range(40): open(f'f{i}', 'wb').write(bytes([1]) * (4 << 20))\ntime.sleep(30)";
+        let scratch = stage.outcome(code, 60).await;
+        assert!(
+            !scratch.ok && scratch.error.is_some_and(|error| error.message.contains("scratch")),
+            "no limit on scratch"
+        );
     }
 }

@@ -4,14 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     net::{TcpListener, UdpSocket},
-    os::{
-        linux::net::SocketAddrExt as _,
-        unix::{
-            fs::MetadataExt as _,
-            net::{SocketAddr, UnixDatagram, UnixListener},
-            process::CommandExt as _,
-        },
-    },
+    os::unix::{fs::MetadataExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -25,7 +18,7 @@ use ptc_protocol::{
 use ptc_tests::{
     World,
     config::{config, stdio},
-    fixtures::{binary, fixture},
+    fixtures::{binary, fixture, python},
     process::{Group, descendants},
     until,
     wait::PATIENCE,
@@ -75,7 +68,9 @@ pub(crate) struct Stage {
     replaced: Vec<(&'static str, String)>,
     canary: (PathBuf, fs::Metadata),
     level: &'static str,
-    _listeners: (TcpListener, UdpSocket, UnixListener, UnixDatagram),
+    _listeners: (TcpListener, UdpSocket),
+    #[cfg(target_os = "linux")]
+    _abstract: (std::os::unix::net::UnixListener, std::os::unix::net::UnixDatagram),
     _relay: tokio::task::JoinSet<()>,
 }
 
@@ -95,9 +90,11 @@ impl Stage {
         let daemon_image = world.path("ptcd");
         fs::copy(binary("ptcd"), &daemon_image).unwrap();
 
-        let echo = stdio("fake", Path::new("/usr/bin/python3"), vec![json!(server)]);
+        // Where a plain user can reach it; Apple's file of this name is none.
+        let interpreter = if cfg!(target_os = "linux") { Some("/usr/bin/python3") } else { None };
+        let echo = stdio("fake", &interpreter.map_or_else(python, PathBuf::from), vec![json!(server)]);
         let execution = json!({
-            "sandbox": level, "python": "/usr/bin/python3", "warm_children": 3, "max_programs": AT_ONCE, "timeout_seconds": 60,
+            "sandbox": level, "python": interpreter, "warm_children": 3, "max_programs": AT_ONCE, "timeout_seconds": 60,
             "max_memory_bytes": 512 << 20,
         });
         world.write_config(&config(vec![echo], &execution).to_string());
@@ -105,16 +102,18 @@ impl Stage {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = format!("ptc-escapes-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let abstract_name = |name: String| SocketAddr::from_abstract_name(name).unwrap();
-        let stream = UnixListener::bind_addr(&abstract_name(name.clone())).unwrap();
-        let datagram = UnixDatagram::bind_addr(&abstract_name(format!("{name}D"))).unwrap();
+        #[cfg(target_os = "linux")]
+        let sockets = abstract_sockets(&name);
 
         let mut victim = Command::new("sleep");
         victim.arg("100000");
         let command = world.command("ptcd");
         let mut start = Command::new(&daemon_image);
         start.arg("run").env_clear().envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
-        start.env("PATH", "/usr/local/bin:/usr/bin:/bin").current_dir(world.dir()).stdin(Stdio::null());
+        if interpreter.is_some() {
+            start.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        }
+        start.current_dir(world.dir()).stdin(Stdio::null());
         start.stdout(log(&world, "ptcd.out")).stderr(log(&world, "ptcd.err"));
         if let Some(id) = user.change() {
             for command in [&mut victim, &mut start] {
@@ -160,7 +159,9 @@ impl Stage {
             replaced,
             canary: (canary, data),
             level,
-            _listeners: (tcp, udp, stream, datagram),
+            _listeners: (tcp, udp),
+            #[cfg(target_os = "linux")]
+            _abstract: sockets,
             _relay: relay,
         }
     }
@@ -192,8 +193,51 @@ impl Stage {
         ended
     }
 
+    /// One program's outcome.
+    #[cfg_attr(target_os = "linux", expect(dead_code, reason = "the macOS suite uses it"))]
+    pub(crate) async fn outcome(&self, code: &str, seconds: u64) -> Outcome {
+        outcome(&self.client, code, seconds).await.unwrap()
+    }
+
+    /// Starts a program that is not waited for; dropping the value ends it.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn start(&self, code: &str) -> tokio::task::JoinSet<()> {
+        let (client, code) = (self.client.clone(), code.to_owned());
+        let mut program = tokio::task::JoinSet::new();
+        program.spawn(async move {
+            // Its end is the daemon's end.
+            outcome(&client, &code, 600).await.ok();
+        });
+        program
+    }
+
+    /// What the daemon says of itself.
+    #[cfg(target_os = "linux")]
+    pub(crate) async fn status(&self) -> ptc_protocol::api::Status {
+        self.client.status().await.unwrap()
+    }
+
+    /// The daemon's process.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn daemon_pid(&self) -> u32 {
+        self.daemon.pid()
+    }
+
+    /// Ends the daemon without a chance to clean up.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn kill_daemon(&mut self) {
+        self.daemon.signal(rustix::process::Signal::KILL);
+        self.daemon.exit(PATIENCE);
+    }
+
+    /// Where the daemon makes scratch directories.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn scratch_root(&self) -> PathBuf {
+        self.world.path("state/scratch")
+    }
+
     /// Waits until the sandbox is prepared; returns why it is refused.
-    async fn wait_ready(&self) -> Option<String> {
+    pub(crate) async fn wait_ready(&self) -> Option<String> {
         let start = SystemTime::now();
         loop {
             let status = self.client.status().await.unwrap();
@@ -230,6 +274,9 @@ impl Stage {
         assert!(spill.is_empty(), "{spill:?}");
         assert!(Path::new(&format!("/proc/{}", self.victim.pid())).exists(), "the victim was killed");
 
+        if cfg!(target_os = "macos") {
+            return;
+        }
         // Guardian, server, and the warm children with their launchers; nothing of a finished program.
         until("only warm children are left", PATIENCE, || {
             let left = descendants(self.daemon.pid());
@@ -238,6 +285,18 @@ impl Stage {
         let peak = status_field(self.daemon.pid(), "VmHWM");
         assert!(peak < DAEMON_MEMORY_KIB, "the daemon used {peak} KiB");
     }
+}
+
+/// Sockets without a place in the file system: a stream and a datagram one.
+#[cfg(target_os = "linux")]
+fn abstract_sockets(name: &str) -> (std::os::unix::net::UnixListener, std::os::unix::net::UnixDatagram) {
+    use std::os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixDatagram, UnixListener},
+    };
+    let address = |name: &str| SocketAddr::from_abstract_name(name).unwrap();
+    let stream = UnixListener::bind_addr(&address(name)).unwrap();
+    (stream, UnixDatagram::bind_addr(&address(&format!("{name}D"))).unwrap())
 }
 
 /// Passes on whatever comes to the first socket to the second one.
