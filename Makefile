@@ -7,7 +7,7 @@ CARGO  ?= cargo
 PYTHON ?= python3
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo build release test test-rust test-python test-setup check fmt bench bench-context chaos fuzz
+.PHONY: help demo build release test test-rust test-python test-setup test-macos check-macos check fmt bench bench-context chaos fuzz
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -31,6 +31,15 @@ test-rust:
 
 test-python: ## run the tests of the Python runtime alone (`test` runs them too)
 	cd daemon/src/python && $(PYTHON) -B -m unittest discover -t . -s tests
+
+test-macos: ## on a Mac: run the sandbox's tests that need one
+	$(CARGO) test -p ptcd --test sandbox
+	$(CARGO) test -p ptc-tests --test escapes -- --ignored
+
+check-macos: ## on Debian: check and lint for macOS (downloads a toolchain once, 150 MB)
+	ci/mac-toolchain.sh $(TARGET)/mac-toolchain
+	CARGO_TARGET_DIR=$(TARGET)/mac $(TARGET)/mac-toolchain/bin/cargo clippy --workspace --all-targets \
+	  --target aarch64-apple-darwin -- -D warnings
 
 check: ## formatting, lints, documentation
 	$(CARGO) fmt --all --check

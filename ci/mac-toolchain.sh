@@ -15,11 +15,9 @@ root=$(realpath -m "${1:?usage: mac-toolchain.sh DIR}")
 usr=$root/unpacked/usr
 mkdir -p "$root/bin"
 
+# The package lists may be old, and the version that matters is in the newest.
+apt-get update -qq || true
 version=$(apt-cache policy rustc-web | awk '/Candidate:/ {print $2}')
-if [[ -z $version || $version == "(none)" ]]; then
-    apt-get update -qq
-    version=$(apt-cache policy rustc-web | awk '/Candidate:/ {print $2}')
-fi
 done_mark=$root/.done-$version
 
 unpack() {

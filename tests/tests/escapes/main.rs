@@ -54,11 +54,18 @@ mod linux {
         full_level(User::Plain).await;
     }
 
+    /// On the host's disk these are bounded by the launcher's watch, which ends the program a moment later.
+    const WATCHED: &[&str] = &["limit_inodes", "limit_shared_scratch", "limit_deep_dirs"];
+
     /// The reduced level lets through exactly what the catalogue says it does.
     #[tokio::test]
     async fn the_reduced_level_lets_through_what_is_documented() {
         let stage = Stage::set("landlock", User::Plain);
-        let cases: Vec<_> = catalogue().cases.into_iter().filter(|case| !case.depends_on_the_daemon()).collect();
+        let cases: Vec<_> = catalogue()
+            .cases
+            .into_iter()
+            .filter(|case| !case.depends_on_the_daemon() && !WATCHED.contains(&case.id.as_str()))
+            .collect();
         let wrong = run_all(&stage, &cases).await;
         let named = |case: &&Case| wrong.iter().any(|line| line.starts_with(&format!("{}:", case.id)));
         let undocumented: Vec<_> =
@@ -139,7 +146,7 @@ mod linux {
             let family = loop {
                 let status = stage.status().await;
                 let family = descendants(stage.daemon_pid());
-                if status.programs.iter().any(|program| program.started.is_some()) && family.iter().any(runs) {
+                if status.pool.running > 0 && family.iter().any(runs) {
                     break family;
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
