@@ -330,7 +330,8 @@ fn outcome(run: &Run, end: End, exit: Option<Exit>, elapsed: Duration, printed: 
                 || "its channel closed while it went on running".to_owned(),
                 |exit| format!("child {exit}"),
             );
-            error(ErrorKind::Died, format!("ExecutionError: child exited without reporting a result\n({how})"))
+            let kind = if matches!(exit, Some(Exit::Limit(_))) { ErrorKind::Limit } else { ErrorKind::Died };
+            error(kind, format!("ExecutionError: child exited without reporting a result\n({how})"))
         }
     };
     let (output, output_dropped_bytes) = match &mut error {
