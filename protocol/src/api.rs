@@ -10,6 +10,7 @@
 //! | `POST /v1/programs` | [`RunRequest`] | NDJSON of [`ProgramEvent`]; dropping the stream kills the program |
 //! | `GET /v1/programs` | | array of [`ProgramStatus`] |
 //! | `DELETE /v1/programs/{id}` | | `{}`, 404 with [`Problem`] |
+//! | `GET /v1/programs/{id}/output?offset=&limit=` | | [`ProgramOutput`], 404 with [`Problem`] |
 //! | `POST /v1/reload` | | [`ReloadReport`] |
 //! | `POST /v1/servers/{name}/restart` | | `{}`, 404 with [`Problem`] |
 //! | `GET /v1/logs?server=&lines=&follow=` | | NDJSON of [`LogLine`] |
@@ -142,6 +143,9 @@ pub struct CatalogSummary {
     pub generation: u64,
     /// Servers in config order with the number of their callable tools.
     pub servers: Vec<ServerToolCount>,
+    /// Whether clients are offered the tool `read_output` (`execution.read_output`).
+    #[serde(default)]
+    pub read_output: bool,
 }
 
 /// One server in a [`CatalogSummary`].
@@ -265,6 +269,31 @@ pub struct Outcome {
     /// How the program was confined.
     #[serde(default)]
     pub sandbox: String,
+}
+
+/// Bytes of a [`ProgramOutput`] when nobody says how many.
+pub const OUTPUT_PIECE: usize = 64 << 10;
+
+/// Most bytes of a [`ProgramOutput`].
+pub const MAX_OUTPUT_PIECE: usize = 1 << 20;
+
+/// Answer of `GET /v1/programs/{id}/output`: a piece of what an ended program printed, as its outcome's `output` has it.
+/// The first 4 MiB of each of the last 50 programs are kept for an hour, 64 MiB in all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramOutput {
+    /// The run's id.
+    pub program: ProgramId,
+    /// Where the text begins, in bytes of UTF-8; moved back to the border of a character.
+    pub offset: u64,
+    /// The text; empty behind the end.
+    pub text: String,
+    /// Where to go on reading; none at the end of what is kept.
+    #[serde(default)]
+    pub next: Option<u64>,
+    /// Bytes that are kept, from the beginning.
+    pub kept: u64,
+    /// Bytes that were printed.
+    pub total: u64,
 }
 
 /// Why a program failed.

@@ -1,4 +1,4 @@
-//! The arguments of the three tools, checked against what each of them declares. Pure.
+//! The arguments of the tools, checked against what each of them declares. Pure.
 //!
 //! Errors are written for the model that made the call: what is wrong, and every argument that is valid.
 
@@ -31,7 +31,19 @@ pub(crate) enum Call {
         /// How much of each.
         detail: Detail,
     },
+    /// Read output that was left out.
+    ReadOutput {
+        /// The program's id.
+        program: String,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        limit: u64,
+    },
 }
+
+/// Bytes of output when the call does not say how many, and the most.
+const OUTPUT_BYTES: (u64, u64) = (16 << 10, 256 << 10);
 
 /// The tools to describe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +84,7 @@ pub(crate) fn parse(tool: ToolKind, arguments: Option<JsonObject>) -> Result<Cal
     let call = match tool {
         ToolKind::ExecuteProgram => {
             let code = given.text("code");
-            let timeout_seconds = given.seconds("timeout_seconds");
+            let timeout_seconds = given.whole("timeout_seconds", 1);
             given.nothing_else()?;
             Call::Execute { code: code?.ok_or_else(|| given.missing("code"))?, timeout_seconds: timeout_seconds? }
         }
@@ -86,6 +98,14 @@ pub(crate) fn parse(tool: ToolKind, arguments: Option<JsonObject>) -> Result<Cal
             given.nothing_else()?;
             let blank = |text: &String| !text.trim().is_empty();
             Call::List { query: query?.filter(blank), server: server?.filter(blank), detail: detail? }
+        }
+        ToolKind::ReadOutput => {
+            let program = given.text("program_id");
+            let (offset, limit) = (given.whole("offset", 0), given.whole("limit", 1));
+            given.nothing_else()?;
+            let program = program?.ok_or_else(|| given.missing("program_id"))?.trim().to_owned();
+            let (usual, most) = OUTPUT_BYTES;
+            Call::ReadOutput { program, offset: offset?.unwrap_or(0), limit: limit?.unwrap_or(usual).min(most) }
         }
     };
     Ok(call)
@@ -133,7 +153,7 @@ impl Given {
         }
     }
 
-    fn seconds(&mut self, field: &str) -> Result<Option<u64>, BadArguments> {
+    fn whole(&mut self, field: &str, least: u64) -> Result<Option<u64>, BadArguments> {
         let Some(value) = self.take(field) else { return Ok(None) };
         let number = match &value {
             Value::Number(number) => number.to_string(),
@@ -143,8 +163,10 @@ impl Given {
         // Some clients write every number with a fraction.
         let whole = number.strip_suffix(".0").unwrap_or(&number);
         match whole.parse::<u64>() {
-            Ok(seconds) if seconds > 0 => Ok(Some(seconds)),
-            _ => Err(self.refuse(format!("the argument '{field}' must be an integer of at least 1, not {value}"))),
+            Ok(number) if number >= least => Ok(Some(number)),
+            _ => {
+                Err(self.refuse(format!("the argument '{field}' must be an integer of at least {least}, not {value}")))
+            }
         }
     }
 
@@ -192,6 +214,7 @@ fn valid(tool: ToolKind) -> &'static str {
         ToolKind::ListCallableTools => {
             "query (string, optional), server (string, optional), detail ('names' or 'signatures', optional)"
         }
+        ToolKind::ReadOutput => "program_id (string, required), offset (integer, optional), limit (integer, optional)",
     }
 }
 
@@ -257,6 +280,17 @@ mod tests {
         assert!(check(ToolKind::InspectTool, json!({"tool_name": []})).is_err());
         assert!(check(ToolKind::InspectTool, json!({"tool_name": [1]})).unwrap_err().contains("not an integer"));
         assert!(check(ToolKind::InspectTool, json!({"name": "a"})).unwrap_err().contains("tool_name (string"));
+    }
+
+    #[test]
+    fn output_is_read_from_the_beginning_and_in_moderation() {
+        let call = |arguments| check(ToolKind::ReadOutput, arguments);
+        let read = |offset, limit| Ok(Call::ReadOutput { program: "p-1".into(), offset, limit });
+        assert_eq!(call(json!({"program_id": "p-1"})), read(0, 16 << 10));
+        assert_eq!(call(json!({"program_id": " p-1 ", "offset": "7", "limit": 1_000_000_000})), read(7, 256 << 10));
+        assert!(call(json!({"offset": 0})).unwrap_err().contains("'program_id' is missing"));
+        assert!(call(json!({"program_id": "p-1", "limit": 0})).unwrap_err().contains("at least 1"));
+        assert!(call(json!({"program_id": "p-1", "offset": -1})).unwrap_err().contains("at least 0"));
     }
 
     #[test]

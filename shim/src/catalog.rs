@@ -68,7 +68,9 @@ pub(crate) async fn announce(link: Link, mut peer: watch::Receiver<Option<Peer<R
 fn differ(told: Option<&CatalogSummary>, known: &CatalogSummary) -> bool {
     let none: &[ServerToolCount] = &[];
     let before = told.map_or(none, |told| &told.servers);
-    before != known.servers || told.is_some_and(|told| known.generation > told.generation)
+    before != known.servers
+        || told.is_some_and(|told| told.read_output) != known.read_output
+        || told.is_some_and(|told| known.generation > told.generation)
 }
 
 #[cfg(test)]
@@ -79,7 +81,7 @@ mod tests {
 
     fn catalog(generation: u64, tools: usize) -> CatalogSummary {
         let server = ServerName::parse("s").unwrap();
-        CatalogSummary { generation, servers: vec![ServerToolCount { server, tools }] }
+        CatalogSummary { generation, servers: vec![ServerToolCount { server, tools }], read_output: false }
     }
 
     #[test]

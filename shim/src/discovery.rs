@@ -1,7 +1,7 @@
-//! `list_callable_tools` and `inspect_tool`.
+//! The tools that only ask: `list_callable_tools`, `inspect_tool` and `read_output`.
 
 use ptc_protocol::{
-    api::{ToolDescription, Tools},
+    api::{ProgramOutput, ToolDescription, Tools},
     client::{Client, ClientError, ToolsQuery},
 };
 use rmcp::model::CallToolResult;
@@ -50,6 +50,35 @@ pub(crate) async fn inspect(link: &Link, names: Names) -> CallToolResult {
             if found { answer::texts(vec![text]) } else { answer::failure(text) }
         }
     }
+}
+
+/// Reads output of a program that has ended.
+pub(crate) async fn output(link: &Link, program: &str, offset: u64, limit: u64) -> CallToolResult {
+    let question = |client: Client| {
+        let program = program.to_owned();
+        async move {
+            match client.output(&program, offset, Some(limit)).await {
+                Err(ClientError::Problem(problem)) => Ok(Err(problem)),
+                other => other.map(Ok),
+            }
+        }
+    };
+    match ask(link, question).await {
+        Ok(Ok(piece)) => answer::texts(vec![piece_text(&piece)]),
+        Ok(Err(problem)) => answer::failure(problem.message),
+        Err(text) => answer::failure(text),
+    }
+}
+
+/// One line that says which piece it is and how to go on, then the piece.
+fn piece_text(piece: &ProgramOutput) -> String {
+    let end = piece.offset + u64::try_from(piece.text.len()).unwrap_or_default();
+    let rest = match piece.next {
+        Some(next) => format!("; go on with offset={next}"),
+        None if piece.kept < piece.total => format!("; only the first {} bytes were kept", piece.kept),
+        None => "; this is the end".to_owned(),
+    };
+    format!("[bytes {} to {end} of {} that {} printed{rest}]\n{}", piece.offset, piece.total, piece.program, piece.text)
 }
 
 enum Undescribed {
@@ -185,6 +214,21 @@ mod tests {
     fn signatures_are_one_line_each() {
         let blocks = listing(&Tools { unavailable: vec![], config_error: None, ..tools() }, Detail::Signatures);
         assert_eq!(blocks, ["mcp__s__a(x: int) -> dict  # Adds.\nmcp__s__b()"]);
+    }
+
+    #[test]
+    fn a_piece_of_output_says_where_it_stands() {
+        let piece = |next, kept| ProgramOutput {
+            program: ptc_protocol::names::ProgramId::parse("p-1").unwrap(),
+            offset: 4,
+            text: "é!".into(),
+            next,
+            kept,
+            total: 20,
+        };
+        assert_eq!(piece_text(&piece(Some(7), 20)), "[bytes 4 to 7 of 20 that p-1 printed; go on with offset=7]\né!");
+        assert!(piece_text(&piece(None, 20)).contains("; this is the end]"));
+        assert!(piece_text(&piece(None, 9)).contains("; only the first 9 bytes were kept]"));
     }
 
     #[test]

@@ -63,8 +63,9 @@ impl Shim {
     }
 
     async fn answer(&self, request: CallToolRequestParams, context: &RequestContext<RoleServer>) -> CallToolResult {
-        let Some(tool) = ToolKind::find(&request.name) else {
-            let names: Vec<_> = ToolKind::ALL.iter().map(|tool| tool.name()).collect();
+        let catalog = self.link.watch().borrow().catalog.clone();
+        let Some(tool) = ToolKind::find(&request.name, catalog.as_deref()) else {
+            let names: Vec<_> = ToolKind::offered(catalog.as_deref()).map(ToolKind::name).collect();
             return answer::failure(format!("Unknown tool: {}. Tools: {}", request.name, names.join(", ")));
         };
         let call = match arguments::parse(tool, request.arguments) {
@@ -82,6 +83,7 @@ impl Shim {
             }
             Call::Inspect(names) => discovery::inspect(&self.link, names).await,
             Call::List { query, server, detail } => discovery::list(&self.link, query, server, detail).await,
+            Call::ReadOutput { program, offset, limit } => discovery::output(&self.link, &program, offset, limit).await,
         }
     }
 }
@@ -122,7 +124,7 @@ impl ServerHandler for Shim {
     ) -> Result<ListToolsResult, ErrorData> {
         self.introduce(context.client_info().as_ref());
         let catalog = self.link.catalog_within(HANDSHAKE_PATIENCE).await;
-        let tools = ToolKind::ALL.iter().map(|tool| tool.definition(catalog.as_deref()));
+        let tools = ToolKind::offered(catalog.as_deref()).map(|tool| tool.definition(catalog.as_deref()));
         Ok(ListToolsResult::with_all_items(tools.collect()))
     }
 

@@ -1,4 +1,4 @@
-//! What a client reads of us before it calls anything: the three tools and the server's instructions. Pure.
+//! What a client reads of us before it calls anything: the tools and the server's instructions. Pure.
 //!
 //! Claude Code cuts each description and the instructions at about 2,048 characters, so each stays below
 //! [`MAX_TEXT_CHARS`], whatever the number of servers.
@@ -23,6 +23,8 @@ pub(crate) enum ToolKind {
     InspectTool,
     /// `list_callable_tools`
     ListCallableTools,
+    /// `read_output`, where the configuration has it.
+    ReadOutput,
 }
 
 const EXECUTE: &str = "\
@@ -51,6 +53,10 @@ List the tools that execute_program can call, as a JSON array of names. With `qu
 `server` narrows to one server; `detail: \"signatures\"` gives one line per tool, the Python call with types, which is \
 often all a program needs.";
 
+const READ_OUTPUT: &str = "\
+Read output of an earlier program that its result left out. The result's truncation notice has the program's id and the \
+offset. Kept for an hour. Running the program again with less to print is often better.";
+
 const INSTRUCTIONS: &str = "\
 ptc runs Python programs that call MCP tools. When a task needs several tool calls, a loop, calls at the same time, or \
 would bring back much data, write one program with execute_program: intermediate results stay out of the conversation \
@@ -59,8 +65,11 @@ where that is possible. Find tools with list_callable_tools (query, detail: \"si
 `await mcp__<server>__<tool>(arg=value)` in the program.";
 
 impl ToolKind {
-    /// All, in the order of `tools/list`.
-    pub(crate) const ALL: [Self; 3] = [Self::ExecuteProgram, Self::InspectTool, Self::ListCallableTools];
+    /// Those that are offered, in the order of `tools/list`.
+    pub(crate) fn offered(catalog: Option<&CatalogSummary>) -> impl Iterator<Item = Self> {
+        let optional = catalog.is_some_and(|catalog| catalog.read_output).then_some(Self::ReadOutput);
+        [Self::ExecuteProgram, Self::InspectTool, Self::ListCallableTools].into_iter().chain(optional)
+    }
 
     /// The name clients call it by.
     pub(crate) fn name(self) -> &'static str {
@@ -68,12 +77,13 @@ impl ToolKind {
             Self::ExecuteProgram => "execute_program",
             Self::InspectTool => "inspect_tool",
             Self::ListCallableTools => "list_callable_tools",
+            Self::ReadOutput => "read_output",
         }
     }
 
-    /// The tool of that name.
-    pub(crate) fn find(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|tool| tool.name() == name)
+    /// The tool of that name, if it is offered.
+    pub(crate) fn find(name: &str, catalog: Option<&CatalogSummary>) -> Option<Self> {
+        Self::offered(catalog).find(|tool| tool.name() == name)
     }
 
     /// Its definition, with the map of servers where it has one.
@@ -109,6 +119,15 @@ impl ToolKind {
                 }),
                 None,
             ),
+            Self::ReadOutput => (
+                READ_OUTPUT.to_owned(),
+                json!({
+                    "program_id": {"type": "string", "description": "p-…"},
+                    "offset": {"type": "integer", "minimum": 0, "description": "First byte; default 0"},
+                    "limit": {"type": "integer", "minimum": 1, "description": "Bytes; default 16384, at most 262144"},
+                }),
+                Some("program_id"),
+            ),
         };
         let mut schema = JsonObject::new();
         schema.insert("type".into(), "object".into());
@@ -124,7 +143,7 @@ impl ToolKind {
                 meta.insert("anthropic/maxResultSizeChars".into(), Value::from(MAX_RESULT_CHARS));
                 tool.meta = Some(MetaObject(meta));
             }
-            Self::InspectTool | Self::ListCallableTools => {
+            Self::InspectTool | Self::ListCallableTools | Self::ReadOutput => {
                 tool.annotations = Some(ToolAnnotations::new().read_only(true));
             }
         }
@@ -175,14 +194,14 @@ mod tests {
             server: ServerName::parse(format!("server-number-{at}")).unwrap(),
             tools: if at == 1 { 0 } else { 15 },
         });
-        CatalogSummary { generation: 1, servers: servers.collect() }
+        CatalogSummary { generation: 1, servers: servers.collect(), read_output: true }
     }
 
     #[test]
     fn no_text_is_cut_by_a_client_whatever_the_number_of_servers() {
         for servers in [0, 1, 30, 500] {
             let catalog = catalog(servers);
-            for tool in ToolKind::ALL {
+            for tool in ToolKind::offered(Some(&catalog)) {
                 let text = tool.definition(Some(&catalog)).description.unwrap_or_default();
                 assert!(text.chars().count() <= MAX_TEXT_CHARS, "{tool} with {servers}: {}", text.chars().count());
             }
@@ -194,7 +213,9 @@ mod tests {
     #[test]
     fn the_fixed_cost_with_thirty_servers_stays_under_1500_tokens() {
         let catalog = catalog(30);
-        let definitions: Vec<_> = ToolKind::ALL.iter().map(|tool| tool.definition(Some(&catalog))).collect();
+        let definitions: Vec<_> =
+            ToolKind::offered(Some(&catalog)).map(|tool| tool.definition(Some(&catalog))).collect();
+        assert_eq!(definitions.len(), 4);
         let bytes = serde_json::to_string(&definitions).unwrap().len() + instructions(Some(&catalog)).len();
         // Four characters a token is the usual estimate for English and JSON.
         assert!(bytes / 4 < 1500, "{bytes} bytes");
@@ -211,7 +232,7 @@ mod tests {
 
     #[test]
     fn schemas_are_plain_objects() {
-        for tool in ToolKind::ALL {
+        for tool in ToolKind::offered(Some(&catalog(1))) {
             let schema = Value::Object(tool.definition(None).input_schema.as_ref().clone());
             assert_eq!(schema["type"], "object");
             for key in ["oneOf", "anyOf", "allOf"] {

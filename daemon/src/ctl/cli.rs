@@ -60,6 +60,18 @@ pub(super) enum Verb {
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
+    /// Print what an ended program printed, also what its result left out; kept for an hour
+    Output {
+        /// Its id, as the truncation notice names it
+        #[arg(value_name = "ID")]
+        id: String,
+        /// First byte
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        offset: u64,
+        /// Bytes [default: all that is kept]
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
     /// List the tools that programs can call
     Tools(ToolsArgs),
     /// Show a tool's description, schemas and Python signature

@@ -60,6 +60,7 @@ async fn perform(cli: &Cli) -> anyhow::Result<u8> {
         Verb::Status { json, watch } => verbs::status(common, *json, *watch).await,
         Verb::Ps { json } => verbs::programs(common, *json).await,
         Verb::Kill { ids } => verbs::kill(common, ids).await,
+        Verb::Output { id, offset, limit } => run::output(common, id, *offset, *limit).await,
         Verb::Tools(args) => verbs::tools(common, args).await,
         Verb::Inspect { tools, json } => verbs::inspect(common, tools, *json).await,
         Verb::Run(args) => run::run(common, args).await,

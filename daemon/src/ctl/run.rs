@@ -1,4 +1,5 @@
-//! `ptcctl run`: a program's output as it comes, its result at the end, its failure as exit code.
+//! `ptcctl run`: a program's output as it comes, its result at the end, its failure as exit code. `ptcctl output`: what an
+//! ended program printed.
 
 use std::{
     fs,
@@ -63,6 +64,28 @@ pub(super) async fn run(common: &Common, args: &RunArgs) -> anyhow::Result<u8> {
         bail!("interrupted");
     }
     bail!("the daemon ended the stream of the program without its outcome")
+}
+
+/// `ptcctl output`: prints what is kept of it, piece by piece.
+pub(super) async fn output(common: &Common, id: &str, offset: u64, limit: Option<u64>) -> anyhow::Result<u8> {
+    let client = connect(common).await?;
+    let terminal = io::stdout().is_terminal();
+    let (mut at, mut left) = (offset, limit);
+    loop {
+        let piece = client.output(id, at, Some(left.unwrap_or(u64::MAX))).await?;
+        raw(Target::Stdout, &if terminal { visible(&piece.text, Lines::Keep) } else { piece.text.as_str().into() })?;
+        left = left.map(|left| left.saturating_sub(piece.text.len() as u64));
+        match piece.next {
+            Some(next) if left != Some(0) => at = next,
+            Some(_) => return Ok(exit::OK),
+            None => {
+                if piece.kept < piece.total {
+                    say(&format!("ptcctl: only the first {} of {} bytes were kept\n", piece.kept, piece.total));
+                }
+                return Ok(exit::OK);
+            }
+        }
+    }
 }
 
 /// Asks for the program's end; the outcome then says that it was cancelled.

@@ -13,8 +13,8 @@ use axum::{
 use futures_util::{StreamExt as _, stream};
 use ptc_protocol::{
     api::{
-        API_VERSION, ConfigStatus, ProgramStatus, ReloadReport, RunRequest, SessionEvent, SessionRequest, Status,
-        ToolDescription, Tools, Version,
+        API_VERSION, ConfigStatus, MAX_OUTPUT_PIECE, OUTPUT_PIECE, ProgramOutput, ProgramStatus, ReloadReport,
+        RunRequest, SessionEvent, SessionRequest, Status, ToolDescription, Tools, Version,
     },
     names::{ProgramId, ServerName, SessionId},
 };
@@ -50,6 +50,7 @@ pub(super) fn router(front: Front) -> Router {
         .route("/v1/programs", get(programs))
         .route("/v1/programs", post(run).layer(DefaultBodyLimit::max(PROGRAM_BODY)))
         .route("/v1/programs/{id}", delete(cancel))
+        .route("/v1/programs/{id}/output", get(output))
         .route("/v1/reload", post(reload))
         .route("/v1/servers/{name}/restart", post(restart))
         .route("/v1/logs", get(log))
@@ -190,6 +191,29 @@ async fn cancel(State(front): State<Front>, Path(id): Path<String>) -> Result<Js
         let message = format!("no program `{id}` waits or runs; `ptcctl ps` lists them");
         Err(Failure::new(StatusCode::NOT_FOUND, "unknown_program", message))
     }
+}
+
+/// Query of `GET /v1/programs/{id}/output`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OutputQuery {
+    offset: u64,
+    limit: Option<u64>,
+}
+
+async fn output(
+    State(front): State<Front>,
+    Path(id): Path<String>,
+    Query(asked): Query<OutputQuery>,
+) -> Result<Json<ProgramOutput>, Failure> {
+    let id = ProgramId::parse(id).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let limit =
+        asked.limit.map_or(OUTPUT_PIECE, |limit| usize::try_from(limit).unwrap_or(usize::MAX)).min(MAX_OUTPUT_PIECE);
+    front
+        .runner
+        .output(&id, asked.offset, limit)
+        .map(Json)
+        .map_err(|error| Failure::new(StatusCode::NOT_FOUND, "unknown_program", error.to_string()))
 }
 
 async fn reload(State(front): State<Front>) -> Json<ReloadReport> {

@@ -192,7 +192,8 @@ impl Gateway {
             self.settings.mark_unchanged();
             let callable = self.callable();
             let names: Vec<ToolName> = callable.entries().map(|entry| entry.tool().name.clone()).collect();
-            let now = CatalogSummary { generation: 0, servers: callable.counts() };
+            let read_output = self.settings.borrow().execution.read_output;
+            let now = CatalogSummary { generation: 0, servers: callable.counts(), read_output };
             if before.as_ref().is_none_or(|(known, told)| *known != names || *told != now) {
                 generation += 1;
                 summary.send_replace(CatalogSummary { generation, ..now.clone() });

@@ -7,17 +7,19 @@ mod channel;
 mod output;
 mod owner;
 mod program;
+mod shelf;
 mod warm;
 
 use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 pub use channel::{ChannelError, Done, FromChild, decode};
 use ptc_protocol::{
-    api::{PoolStatus, ProgramEvent, ProgramStatus, RunRequest, SandboxStatus},
+    api::{PoolStatus, ProgramEvent, ProgramOutput, ProgramStatus, RunRequest, SandboxStatus},
     names::{ProgramId, SessionId},
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -38,6 +40,7 @@ pub const MAX_QUEUED: usize = 256;
 pub struct Runner {
     asks: mpsc::Sender<Ask>,
     cards: Cards,
+    shelf: shelf::Shelf,
     status: watch::Receiver<RunnerStatus>,
 }
 
@@ -59,6 +62,17 @@ pub enum RunRefused {
     /// The daemon stops.
     #[error("ptcd is stopping; try again in a moment")]
     Stopping,
+}
+
+/// Why there is no output to read.
+#[derive(Debug, thiserror::Error)]
+pub enum NoOutput {
+    /// It has not ended.
+    #[error("program `{0}` has not ended yet; its output can be read then")]
+    Running(ProgramId),
+    /// It is not known, or no longer.
+    #[error("no output of a program `{0}` is kept: it never ran, or it ended more than an hour or 50 programs ago")]
+    Unknown(ProgramId),
 }
 
 /// What the owner task is asked.
@@ -116,8 +130,9 @@ impl Runner {
         let (asks, asked) = mpsc::channel(64);
         let cards = Cards::default();
         let (told, status) = watch::channel(RunnerStatus::default());
-        let owner = owner::Owner::new(surroundings, cards.clone(), told);
-        (Self { asks, cards, status }, owner.run(asked))
+        let shelf = shelf::Shelf::default();
+        let owner = owner::Owner::new(surroundings, cards.clone(), shelf.clone(), told);
+        (Self { asks, cards, shelf, status }, owner.run(asked))
     }
 
     /// Hands a program in. Its events arrive on the receiver, the outcome last; dropping the receiver kills it.
@@ -155,6 +170,17 @@ impl Runner {
                 })
                 .collect()
         })
+    }
+
+    /// At most `limit` bytes of an ended program's output from `offset` on, cut at borders of characters.
+    ///
+    /// # Errors
+    /// [`NoOutput`].
+    pub fn output(&self, id: &ProgramId, offset: u64, limit: usize) -> Result<ProgramOutput, NoOutput> {
+        if self.cards.with(|cards| cards.contains_key(id)) {
+            return Err(NoOutput::Running(id.clone()));
+        }
+        self.shelf.read(id, offset, limit, Instant::now()).ok_or_else(|| NoOutput::Unknown(id.clone()))
     }
 
     /// What the runner tells of itself.

@@ -41,8 +41,8 @@ impl Output {
     }
 
     /// The text, at most the limit in bytes of UTF-8 plus a notice when something was dropped, and the number of bytes
-    /// dropped. Invalid UTF-8 becomes U+FFFD.
-    pub(super) fn finish(self) -> (String, u64) {
+    /// dropped. Invalid UTF-8 becomes U+FFFD. `rest` ends the notice; it is told where in the text the gap begins.
+    pub(super) fn finish(self, rest: impl FnOnce(usize) -> String) -> (String, u64) {
         let fits = u64::try_from(self.head.len()).is_ok_and(|kept| kept == self.total);
         if fits {
             let text = String::from_utf8_lossy(&self.head).into_owned();
@@ -61,7 +61,8 @@ impl Output {
         let end = lossy_suffix(&end, self.limit - head_share(self.limit));
         let kept = u64::try_from(start.len() + end.len()).unwrap_or(u64::MAX);
         let dropped = self.total.saturating_sub(kept).max(1);
-        (format!("{start}\n... (truncated: {dropped} bytes left out here)\n{end}"), dropped)
+        let rest = rest(start.len());
+        (format!("{start}\n... (truncated: {dropped} bytes left out here{rest})\n{end}"), dropped)
     }
 }
 
@@ -147,7 +148,17 @@ mod tests {
         for piece in pieces {
             output.push(piece);
         }
-        output.finish()
+        output.finish(|_| String::new())
+    }
+
+    #[test]
+    fn the_notice_is_told_where_the_gap_begins() {
+        let mut output = Output::new(8);
+        output.push(b"abcdefghijklmnop");
+        assert_eq!(
+            output.finish(|at| format!("; at {at}")).0,
+            "abcdef\n... (truncated: 8 bytes left out here; at 6)\nop"
+        );
     }
 
     #[test]
@@ -190,7 +201,7 @@ mod tests {
             for piece in &pieces {
                 output.push(piece);
             }
-            let (text, dropped) = output.finish();
+            let (text, dropped) = output.finish(|_| String::new());
             let notice = if dropped > 0 { 64 } else { 0 };
             prop_assert!(text.len() <= limit + notice);
         }
@@ -199,7 +210,7 @@ mod tests {
         fn valid_text_within_the_limit_is_unchanged(text in "\\PC{0,20}") {
             let mut output = Output::new(text.len().max(4));
             output.push(text.as_bytes());
-            prop_assert_eq!(output.finish(), (text, 0));
+            prop_assert_eq!(output.finish(|_| String::new()), (text, 0));
         }
     }
 }

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Ask, Card, Cards, MAX_QUEUED, RunRefused, RunnerStatus, StartError, Surroundings,
     program::{self, Run},
+    shelf::{Shelf, Whole},
     warm::Warm,
 };
 use crate::{
@@ -58,6 +59,7 @@ struct Waiting {
 pub(super) struct Owner {
     surroundings: Surroundings,
     cards: Cards,
+    shelf: Shelf,
     told: watch::Sender<RunnerStatus>,
     queue: VecDeque<Waiting>,
     warm: Vec<Warm>,
@@ -70,10 +72,16 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    pub(super) fn new(surroundings: Surroundings, cards: Cards, told: watch::Sender<RunnerStatus>) -> Self {
+    pub(super) fn new(
+        surroundings: Surroundings,
+        cards: Cards,
+        shelf: Shelf,
+        told: watch::Sender<RunnerStatus>,
+    ) -> Self {
         Self {
             surroundings,
             cards,
+            shelf,
             told,
             queue: VecDeque::new(),
             warm: Vec::new(),
@@ -118,7 +126,10 @@ impl Owner {
                     }
                     in_force = new;
                 }
-                _ = look.tick() => self.warm.retain(Warm::usable),
+                _ = look.tick() => {
+                    self.warm.retain(Warm::usable);
+                    self.shelf.tidy(Instant::now());
+                }
                 _ = retry.tick() => {}
             }
             self.start_waiting(&in_force);
@@ -235,9 +246,12 @@ impl Owner {
                     card.calls = Some(calls);
                 }
             });
-            let (cards, sandbox) = (self.cards.clone(), Arc::clone(&sandbox));
+            let (cards, shelf, sandbox) = (self.cards.clone(), self.shelf.clone(), Arc::clone(&sandbox));
             self.programs.spawn(async move {
-                let outcome = perform(&run, warm, &sandbox, &cards).await;
+                let (outcome, whole) = perform(&run, warm, &sandbox, &cards).await;
+                if let Some(whole) = whole {
+                    shelf.put(run.id.clone(), whole, Instant::now());
+                }
                 cards.with(|cards| cards.remove(&run.id));
                 report(&run, outcome).await;
             });
@@ -304,12 +318,15 @@ fn confinement(execution: &Execution) -> impl PartialEq + '_ {
     (execution.sandbox, &execution.python, execution.max_memory_bytes, execution.timeout)
 }
 
-/// Gets a child and lets the program live in it.
-async fn perform(run: &Run, warm: Option<Warm>, sandbox: &Sandbox, cards: &Cards) -> Outcome {
-    let refused = |kind, message| Outcome {
-        trace: run.execution.trace,
-        sandbox: run.sandbox.clone(),
-        ..nothing_ran(run.id.clone(), kind, message)
+/// Gets a child and lets the program live in it; no output when nothing ran.
+async fn perform(run: &Run, warm: Option<Warm>, sandbox: &Sandbox, cards: &Cards) -> (Outcome, Option<Whole>) {
+    let refused = |kind, message| {
+        let outcome = Outcome {
+            trace: run.execution.trace,
+            sandbox: run.sandbox.clone(),
+            ..nothing_ran(run.id.clone(), kind, message)
+        };
+        (outcome, None)
     };
     let warm = match warm {
         Some(warm) => Ok(warm),
@@ -334,7 +351,8 @@ async fn perform(run: &Run, warm: Option<Warm>, sandbox: &Sandbox, cards: &Cards
         }
     });
     let _full = run.events.try_send(ProgramEvent::Started { program: run.id.clone() });
-    program::live(warm, run).await
+    let (outcome, whole) = program::live(warm, run).await;
+    (outcome, Some(whole))
 }
 
 /// Gives the outcome to the client, if it is still there.

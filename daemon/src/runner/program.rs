@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     channel::{self, ChannelError, Done, FromChild},
     output::{Decoders, Output},
+    shelf::{PROGRAM_BYTES, Transcript, Whole},
     warm::{Warm, describe},
 };
 use crate::{config::settings::Execution, gateway::ProgramCalls, sandbox::Exit};
@@ -73,8 +74,8 @@ enum End {
     Closed,
 }
 
-/// Runs the program and tells how it ended; the child is gone afterwards.
-pub(super) async fn live(warm: Warm, run: &Run) -> Outcome {
+/// Runs the program and tells how it ended, with all its output that is kept; the child is gone afterwards.
+pub(super) async fn live(warm: Warm, run: &Run) -> (Outcome, Whole) {
     let started = Instant::now();
     let Warm { mut child, reader, writer, stdout, stderr, .. } = warm;
     let mut printed = Printed::new(run);
@@ -268,6 +269,7 @@ struct Printed<'a> {
     both: Output,
     stdout: Output,
     stderr: Output,
+    whole: Transcript,
     decoders: Decoders,
 }
 
@@ -279,6 +281,7 @@ impl<'a> Printed<'a> {
             both: Output::new(limit),
             stdout: Output::new(limit),
             stderr: Output::new(STDERR_KEPT),
+            whole: Transcript::default(),
             decoders: Decoders::default(),
         }
     }
@@ -289,6 +292,7 @@ impl<'a> Printed<'a> {
 
     async fn take(&mut self, stream: Stream, bytes: &[u8]) {
         self.both.push(bytes);
+        self.whole.push(stream, bytes);
         match stream {
             Stream::Stdout => self.stdout.push(bytes),
             Stream::Stderr => self.stderr.push(bytes),
@@ -300,7 +304,7 @@ impl<'a> Printed<'a> {
     }
 }
 
-fn outcome(run: &Run, end: End, exit: Option<Exit>, elapsed: Duration, printed: Printed<'_>) -> Outcome {
+fn outcome(run: &Run, end: End, exit: Option<Exit>, elapsed: Duration, printed: Printed<'_>) -> (Outcome, Whole) {
     let error = |kind, message: String| Some(ProgramError { kind, message });
     let mut result = None;
     let mut warnings = Vec::new();
@@ -334,21 +338,26 @@ fn outcome(run: &Run, end: End, exit: Option<Exit>, elapsed: Duration, printed: 
             error(kind, format!("ExecutionError: child exited without reporting a result\n({how})"))
         }
     };
-    let (output, output_dropped_bytes) = match &mut error {
-        None => printed.both.finish(),
+    let (shown, whole) = match &mut error {
+        None => {
+            let whole = Whole::new(&printed.whole.both(), printed.both.total());
+            (printed.both, whole)
+        }
         Some(error) => {
             error.message = cut_middle(&error.message, ERROR_KEPT);
-            let (stderr, _) = printed.stderr.finish();
+            let (stderr, _) = printed.stderr.finish(|_| String::new());
             if !stderr.trim().is_empty() {
                 error.message.truncate(error.message.trim_end().len());
                 error.message.push_str(STDERR_HEADING);
                 error.message.push_str(&stderr);
             }
-            printed.stdout.finish()
+            let whole = Whole::new(&printed.whole.stdout(), printed.stdout.total());
+            (printed.stdout, whole)
         }
     };
+    let (output, output_dropped_bytes) = shown.finish(|offset| rest_hint(run, offset));
     warnings.truncate(20);
-    Outcome {
+    let outcome = Outcome {
         program: run.id.clone(),
         ok: error.is_none(),
         output,
@@ -362,6 +371,19 @@ fn outcome(run: &Run, end: End, exit: Option<Exit>, elapsed: Duration, printed: 
         trace: run.execution.trace,
         structured_content: run.execution.structured_content,
         sandbox: run.sandbox.clone(),
+    };
+    (outcome, whole)
+}
+
+/// Where the output that was left out can be read.
+fn rest_hint(run: &Run, offset: usize) -> String {
+    let id = &run.id;
+    let command = format!("`ptcctl output {id} --offset {offset}`");
+    // Beyond what is kept there is nothing to read.
+    match (offset < PROGRAM_BYTES, run.execution.read_output) {
+        (false, _) => String::new(),
+        (true, false) => format!("; {command} shows it"),
+        (true, true) => format!("; read_output(program_id=\"{id}\", offset={offset}) or {command} shows it"),
     }
 }
 
@@ -376,5 +398,5 @@ fn cut_middle(text: &str, limit: usize) -> String {
     }
     let mut output = Output::new(limit);
     output.push(text.as_bytes());
-    output.finish().0
+    output.finish(|_| String::new()).0
 }

@@ -22,8 +22,8 @@ use self::connection::{Connection, Unanswered};
 pub use self::{error::ClientError, stream::EventStream};
 use crate::{
     api::{
-        LogLine, Problem, ProgramEvent, ProgramStatus, ReloadReport, RunRequest, SessionEvent, SessionRequest, Status,
-        ToolDescription, Tools, Version,
+        LogLine, Problem, ProgramEvent, ProgramOutput, ProgramStatus, ReloadReport, RunRequest, SessionEvent,
+        SessionRequest, Status, ToolDescription, Tools, Version,
     },
     names::{ProgramId, ServerName},
 };
@@ -209,6 +209,15 @@ impl Client {
     /// Any [`ClientError`]; a [`Problem`] with code `unknown_program`.
     pub async fn cancel(&self, program: &ProgramId) -> Result<(), ClientError> {
         self.delete::<serde::de::IgnoredAny>(&format!("/v1/programs/{}", escape(program.as_str()))).await.map(drop)
+    }
+
+    /// `GET /v1/programs/{id}/output`; `limit` in bytes, the daemon's own without it.
+    ///
+    /// # Errors
+    /// Any [`ClientError`]; a [`Problem`] with code `unknown_program`.
+    pub async fn output(&self, program: &str, offset: u64, limit: Option<u64>) -> Result<ProgramOutput, ClientError> {
+        let pairs = [Some(("offset", offset.to_string())), limit.map(|limit| ("limit", limit.to_string()))];
+        self.get(&with_query(&format!("/v1/programs/{}/output", escape(program)), pairs.into_iter().flatten())).await
     }
 
     /// `POST /v1/reload`.

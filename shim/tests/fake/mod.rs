@@ -69,6 +69,7 @@ pub fn catalog(generation: u64, tools: usize) -> CatalogSummary {
     CatalogSummary {
         generation,
         servers: vec![ServerToolCount { server: ServerName::parse("fin-data").unwrap(), tools }],
+        read_output: false,
     }
 }
 

@@ -79,6 +79,55 @@ fn a_flood_of_output_is_cut_and_says_so() {
 }
 
 #[test]
+fn what_a_result_left_out_can_be_read_afterwards() {
+    let world = world(&json!({"max_output_bytes": 1000, "read_output": true}));
+    let mut session = world.session();
+    let tools = session.request("tools/list", &json!({}));
+    assert_eq!(tools["tools"][3]["name"], "read_output", "{tools}");
+    let cut = session.program("for n in range(1000): print('é', n)");
+    let id = cut.outcome()["program"].as_str().unwrap().to_owned();
+    let offset = cut.text.split("offset=").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
+    assert!(cut.text.contains(&format!("read_output(program_id=\"{id}\", offset={offset})")), "{}", cut.text);
+    assert!(cut.text.contains(&format!("`ptcctl output {id} --offset {offset}`")), "{}", cut.text);
+
+    let all: String = (0..1000).map(|n| format!("é {n}\n")).collect();
+    assert_eq!(world.ctl(&["output", &id]).stdout, all);
+    let printed = cut.outcome()["output"].as_str().unwrap().to_owned();
+    let head = printed.split("\n... (truncated").next().unwrap();
+    assert_eq!(head.len().to_string(), offset, "the gap begins where the notice says");
+    assert_eq!(world.ctl(&["output", &id, "--offset", offset]).stdout, all[head.len()..]);
+    assert_eq!(world.ctl(&["output", &id, "--offset", "1", "--limit", "5"]).stdout, "é 0\n", "borders of characters");
+
+    let piece = session.call("read_output", &json!({"program_id": id, "offset": head.len(), "limit": 30}));
+    let (line, text) = piece.text.split_once('\n').unwrap();
+    assert!(all[head.len()..].starts_with(text) && text.len() > 25, "{}", piece.text);
+    assert!(line.contains(&format!("of {} that {id} printed; go on with offset=", all.len())), "{line}");
+    let unknown = session.call("read_output", &json!({"program_id": "p-0"}));
+    assert!(unknown.failure().contains("`p-0`"), "{}", unknown.text);
+    assert_eq!(world.ctl(&["output", "p-0"]).code, Some(1));
+
+    let failed =
+        session.program("import sys\nprint('x' * 3000)\nprint('no', file=sys.stderr)\nraise ValueError('late')");
+    let id = failed.outcome()["program"].as_str().unwrap().to_owned();
+    assert_eq!(world.ctl(&["output", &id]).stdout, format!("{}\n", "x".repeat(3000)), "stdout alone, as in the result");
+}
+
+#[test]
+fn without_the_setting_there_is_no_tool_for_output_and_the_notice_names_the_command() {
+    let world = world(&json!({"max_output_bytes": 1000}));
+    let mut session = world.session();
+    assert_eq!(session.request("tools/list", &json!({}))["tools"].as_array().unwrap().len(), 3);
+    let cut = session.program("print('x' * 5000)");
+    assert!(cut.text.contains("; `ptcctl output p-") && !cut.text.contains("read_output"), "{}", cut.text);
+    assert!(session.call("read_output", &json!({"program_id": "p-1"})).failure().contains("Unknown tool"));
+    let mut changed = config(vec![fake("s", &json!({}))], &json!({"max_output_bytes": 1000}));
+    changed["execution"]["read_output"] = json!(true);
+    world.write_config(&changed.to_string());
+    session.notification("notifications/tools/list_changed");
+    assert_eq!(session.request("tools/list", &json!({}))["tools"].as_array().unwrap().len(), 4);
+}
+
+#[test]
 fn a_tool_error_is_a_tool_error_with_its_tool_code_and_message() {
     let world = world(&json!({}));
     let mut session = world.session();
