@@ -26,7 +26,7 @@ use crate::{
     guardian::{self, Guardian},
     logging, reload,
     runner::{Runner, Surroundings},
-    sandbox,
+    sandbox, stubs,
     supervisor::Supervisor,
 };
 
@@ -165,6 +165,7 @@ impl Daemon {
         tasks.spawn(supervisor_task.run());
         let (gateway, gateway_task) = Gateway::new(supervisor.clone(), settings.clone());
         tasks.spawn(gateway_task);
+        tasks.spawn(stubs::keep(gateway.clone(), settings.clone()));
         let surroundings = Surroundings {
             settings,
             gateway: gateway.clone(),

@@ -15,4 +15,6 @@ pub mod python;
 pub mod reload;
 pub mod runner;
 pub mod sandbox;
+pub mod stub_folder;
+pub mod stubs;
 pub mod supervisor;

@@ -6,6 +6,7 @@
 //! | `GET /v1/status` | | [`Status`] |
 //! | `GET /v1/tools?query=&server=&glob=` | | [`Tools`] |
 //! | `GET /v1/tools/{name}` | | [`ToolDescription`], 404 with [`Problem`] |
+//! | `GET /v1/stubs?language=` | | [`Stubs`]; `python` (the default) or `typescript` |
 //! | `POST /v1/sessions` | [`SessionRequest`] | NDJSON of [`SessionEvent`]; the session lives as long as the stream |
 //! | `POST /v1/programs` | [`RunRequest`] | NDJSON of [`ProgramEvent`]; dropping the stream kills the program |
 //! | `GET /v1/programs` | | array of [`ProgramStatus`] |
@@ -17,6 +18,8 @@
 //!
 //! Every failure is a [`Problem`] with a matching HTTP status. Readers ignore fields they do not know; a field that is
 //! added later has a default, so that binaries of neighbouring versions understand each other.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -108,6 +111,18 @@ pub struct ToolDescription {
     pub note: Option<String>,
     /// The Python call with types.
     pub signature: String,
+}
+
+/// Answer of `GET /v1/stubs`: declarations of the callable tools, for people and clients that browse files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stubs {
+    /// `python` or `typescript`.
+    pub language: String,
+    /// Text by path, `servers/<server>/<tool>.pyi` and the like, with `/`.
+    pub files: BTreeMap<String, String>,
+    /// Folders of servers whose tools are not known at the moment; what is there from earlier may stay.
+    #[serde(default)]
+    pub absent: Vec<String>,
 }
 
 /// Body of `POST /v1/sessions`.

@@ -83,6 +83,15 @@ pub(super) enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Write declarations of all tools into a folder, for editors and for clients that browse files
+    Stubs {
+        /// The folder; files in it that ptc did not write stay as they are
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// python or ts
+        #[arg(long, value_name = "LANGUAGE", default_value = "python")]
+        lang: String,
+    },
     /// Run a Python program as execute_program would
     Run(RunArgs),
     /// Read the config file again now

@@ -1,4 +1,4 @@
-//! `ptcctl`: its verbs and their rendering. Uses only `config` and the protocol crate, so that nothing it does needs the
+//! `ptcctl`: its verbs and their rendering. Uses only `config`, `stub_folder` and the protocol crate, so that nothing it does needs the
 //! daemon's insides; what it knows of a running daemon it has from the control API.
 
 mod cli;
@@ -63,6 +63,7 @@ async fn perform(cli: &Cli) -> anyhow::Result<u8> {
         Verb::Output { id, offset, limit } => run::output(common, id, *offset, *limit).await,
         Verb::Tools(args) => verbs::tools(common, args).await,
         Verb::Inspect { tools, json } => verbs::inspect(common, tools, *json).await,
+        Verb::Stubs { folder, lang } => verbs::stubs(common, folder, lang).await,
         Verb::Run(args) => run::run(common, args).await,
         Verb::Reload => verbs::reload(common).await,
         Verb::Restart { servers } => verbs::restart(common, servers).await,

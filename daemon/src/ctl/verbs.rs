@@ -1,6 +1,6 @@
 //! The short verbs: one question to the daemon, one answer on stdout.
 
-use std::{io::IsTerminal as _, time::Duration};
+use std::{io::IsTerminal as _, path::Path, time::Duration};
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
@@ -19,6 +19,7 @@ use super::{
     output::{print, say},
     render::{self, Look},
 };
+use crate::stub_folder;
 
 /// Pause between two looks of `status --watch`.
 const WATCH_STEP: Duration = Duration::from_millis(500);
@@ -132,6 +133,17 @@ pub(super) async fn inspect(common: &Common, tools: &[String], json: bool) -> an
         let gap = if at > 0 && !json { "\n" } else { "" };
         print(&format!("{gap}{}", if json { to_json(&found)? } else { render::description(&found) }))?;
     }
+    Ok(exit::OK)
+}
+
+/// `ptcctl stubs`.
+pub(super) async fn stubs(common: &Common, folder: &Path, language: &str) -> anyhow::Result<u8> {
+    let stubs = connect(common).await?.stubs(language).await?;
+    let done = stub_folder::update(folder, &stubs.language, &stubs.files, &stubs.absent)?;
+    for path in &done.foreign {
+        say(&format!("ptcctl: left alone, not written by ptc: {}\n", folder.join(path).display()));
+    }
+    print(&format!("{} written, {} unchanged, {} removed\n", done.written, done.unchanged, done.removed))?;
     Ok(exit::OK)
 }
 

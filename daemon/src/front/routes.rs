@@ -14,7 +14,7 @@ use futures_util::{StreamExt as _, stream};
 use ptc_protocol::{
     api::{
         API_VERSION, ConfigStatus, MAX_OUTPUT_PIECE, OUTPUT_PIECE, ProgramOutput, ProgramStatus, ReloadReport,
-        RunRequest, SessionEvent, SessionRequest, Status, ToolDescription, Tools, Version,
+        RunRequest, SessionEvent, SessionRequest, Status, Stubs, ToolDescription, Tools, Version,
     },
     names::{ProgramId, ServerName, SessionId},
 };
@@ -23,7 +23,10 @@ use serde_json::{Value, json};
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 
 use super::{Front, logs, problem::Failure, sessions::Session, socket::Peer, streams::ndjson};
-use crate::{gateway::ToolQuery, runner::RunRefused};
+use crate::{
+    gateway::{Language, ToolQuery},
+    runner::RunRefused,
+};
 
 /// Largest program with its envelope, in bytes.
 const PROGRAM_BODY: usize = 16 << 20;
@@ -46,6 +49,7 @@ pub(super) fn router(front: Front) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/tools", get(tools))
         .route("/v1/tools/{name}", get(tool))
+        .route("/v1/stubs", get(stubs))
         .route("/v1/sessions", post(session))
         .route("/v1/programs", get(programs))
         .route("/v1/programs", post(run).layer(DefaultBodyLimit::max(PROGRAM_BODY)))
@@ -112,6 +116,21 @@ async fn tools(State(front): State<Front>, Query(asked): Query<ToolsQuery>) -> R
 
 async fn tool(State(front): State<Front>, Path(name): Path<String>) -> Result<Json<ToolDescription>, Failure> {
     front.gateway.describe(&name).map(Json).map_err(Failure::not_found)
+}
+
+/// Query of `GET /v1/stubs`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct StubsQuery {
+    language: Option<String>,
+}
+
+async fn stubs(State(front): State<Front>, Query(asked): Query<StubsQuery>) -> Result<Json<Stubs>, Failure> {
+    let name = asked.language.as_deref().unwrap_or("python");
+    let language = Language::named(name).ok_or_else(|| {
+        Failure::bad_request(format!("no declarations in `{name}`, only in `python` and `typescript`"))
+    })?;
+    Ok(Json(front.gateway.stubs(language)))
 }
 
 /// The body, or a sentence that says what is wrong with it.

@@ -25,7 +25,6 @@ mod testing;
 mod validate;
 
 use std::{
-    collections::BTreeMap,
     fmt,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
@@ -33,7 +32,7 @@ use std::{
 };
 
 use ptc_protocol::{
-    api::{CatalogSummary, Problem, ServerState, ToolDescription, Tools},
+    api::{CatalogSummary, Problem, ServerState, Stubs, ToolDescription, Tools},
     names::{SessionId, ToolName},
 };
 use tokio::sync::watch;
@@ -158,10 +157,25 @@ impl Gateway {
         }
     }
 
-    /// Declarations of all callable tools: text by path.
+    /// Declarations of all callable tools.
     #[must_use]
-    pub fn stubs(&self, language: Language) -> BTreeMap<String, String> {
-        stubs::files(self.callable().entries(), language)
+    pub fn stubs(&self, language: Language) -> Stubs {
+        let callable = self.callable();
+        let absent = callable.unavailable().into_iter().map(|gone| format!("servers/{}", gone.server.namespace()));
+        Stubs {
+            language: language.name().to_owned(),
+            files: stubs::files(callable.entries(), language),
+            absent: absent.collect(),
+        }
+    }
+
+    /// Waits until catalog or settings have changed since this handle last waited; false when they are gone.
+    pub async fn changed(&mut self) -> bool {
+        let (catalog, settings) = (&mut self.catalog, &mut self.settings);
+        tokio::select! {
+            changed = catalog.changed() => changed.is_ok(),
+            changed = settings.changed() => changed.is_ok(),
+        }
     }
 
     /// The callable tools in a few words: the present ones, and news of every change of the set.
@@ -188,8 +202,6 @@ impl Gateway {
         let mut before: Option<(Vec<ToolName>, CatalogSummary)> = None;
         let mut generation = 0_u64;
         loop {
-            self.catalog.mark_unchanged();
-            self.settings.mark_unchanged();
             let callable = self.callable();
             let names: Vec<ToolName> = callable.entries().map(|entry| entry.tool().name.clone()).collect();
             let read_output = self.settings.borrow().execution.read_output;
@@ -199,12 +211,7 @@ impl Gateway {
                 summary.send_replace(CatalogSummary { generation, ..now.clone() });
                 before = Some((names, now));
             }
-            let (catalog, settings) = (&mut self.catalog, &mut self.settings);
-            let open = tokio::select! {
-                changed = catalog.changed() => changed.is_ok(),
-                changed = settings.changed() => changed.is_ok(),
-            };
-            if !open {
+            if !self.changed().await {
                 return;
             }
         }

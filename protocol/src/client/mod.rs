@@ -23,7 +23,7 @@ pub use self::{error::ClientError, stream::EventStream};
 use crate::{
     api::{
         LogLine, Problem, ProgramEvent, ProgramOutput, ProgramStatus, ReloadReport, RunRequest, SessionEvent,
-        SessionRequest, Status, ToolDescription, Tools, Version,
+        SessionRequest, Status, Stubs, ToolDescription, Tools, Version,
     },
     names::{ProgramId, ServerName},
 };
@@ -177,6 +177,14 @@ impl Client {
     /// Any [`ClientError`]; a [`Problem`] with code `unknown_tool`.
     pub async fn tool(&self, name: &str) -> Result<ToolDescription, ClientError> {
         self.get(&format!("/v1/tools/{}", escape(name))).await
+    }
+
+    /// `GET /v1/stubs`.
+    ///
+    /// # Errors
+    /// Any [`ClientError`]; a [`Problem`] with code `bad_request` for a language that is none.
+    pub async fn stubs(&self, language: &str) -> Result<Stubs, ClientError> {
+        self.get(&with_query("/v1/stubs", [("language", language.to_owned())].into_iter())).await
     }
 
     /// `POST /v1/programs`. Dropping the stream kills the program.

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use ptc_tests::{
     World,
     config::{config, fake},
+    until,
+    wait::PATIENCE,
 };
 use serde_json::{Value, json};
 
@@ -123,8 +125,11 @@ fn without_the_setting_there_is_no_tool_for_output_and_the_notice_names_the_comm
     let mut changed = config(vec![fake("s", &json!({}))], &json!({"max_output_bytes": 1000}));
     changed["execution"]["read_output"] = json!(true);
     world.write_config(&changed.to_string());
-    session.notification("notifications/tools/list_changed");
-    assert_eq!(session.request("tools/list", &json!({}))["tools"].as_array().unwrap().len(), 4);
+    // The first news may still be of the server that came up.
+    until("the fourth tool", PATIENCE, || {
+        session.notification("notifications/tools/list_changed");
+        (session.request("tools/list", &json!({}))["tools"].as_array().unwrap().len() == 4).then_some(())
+    });
 }
 
 #[test]

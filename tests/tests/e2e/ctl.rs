@@ -299,3 +299,32 @@ fn tree(folder: &Path) -> Vec<String> {
     found.sort();
     found
 }
+
+#[test]
+fn stubs_are_written_for_people_and_kept_up_to_date_by_the_daemon() {
+    let world = World::ready(&echo());
+    let folder = world.path("stubs");
+    let written = world.ctl(&["stubs", folder.to_str().unwrap()]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let stub = fs::read_to_string(folder.join("servers/fake/add.pyi")).unwrap();
+    assert!(stub.contains("async def add(*, a: int, b: int) -> AddResult:"), "{stub}");
+    assert!(fs::read_to_string(folder.join("servers/fake/__init__.py")).unwrap().contains("Adds two whole numbers."));
+    let again = world.ctl(&["stubs", folder.to_str().unwrap()]);
+    assert!(again.stdout.starts_with("0 written, "), "{}", again.stdout);
+    let typescript = world.ctl(&["stubs", folder.to_str().unwrap(), "--lang", "ts"]);
+    assert_eq!(typescript.code, Some(0), "{typescript:?}");
+    assert!(folder.join("servers/fake/add.d.ts").exists() && folder.join("servers/fake/add.pyi").exists());
+    let unknown = world.ctl(&["stubs", folder.to_str().unwrap(), "--lang", "cobol"]);
+    assert!(unknown.code == Some(1) && unknown.stderr.contains("typescript"), "{unknown:?}");
+
+    let kept = world.path("kept");
+    let mut with = echo();
+    with["stubs_dir"] = json!(kept);
+    world.write_config(&with.to_string());
+    until("the daemon's stubs", PATIENCE, || kept.join("servers/fake/add.pyi").exists().then_some(()));
+    fs::write(kept.join("servers/fake/mine.py"), "mine").unwrap();
+    with["tools"] = json!({"block": ["mcp__fake__add"]});
+    world.write_config(&with.to_string());
+    until("the stale stub gone", PATIENCE, || (!kept.join("servers/fake/add.pyi").exists()).then_some(()));
+    assert!(kept.join("servers/fake/echo.pyi").exists() && kept.join("servers/fake/mine.py").exists());
+}

@@ -8,6 +8,7 @@ mod cases;
 #[cfg(target_os = "linux")]
 mod chaos;
 mod claude_code;
+mod compat;
 mod configs;
 mod ctl;
 mod fidelity;

@@ -31,6 +31,15 @@ impl Language {
             _ => None,
         }
     }
+
+    /// `python` or `typescript`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::TypeScript => "typescript",
+        }
+    }
 }
 
 /// All files, by path from the folder they are meant for; paths have `/` and no odd characters.
