@@ -82,8 +82,7 @@ pub(super) async fn live(warm: Warm, run: &Run) -> (Outcome, Whole) {
     let mut tasks = JoinSet::new();
     // Full: the pump waits, and the program with it once its pipe is full.
     let (chunks_in, mut chunks) = mpsc::channel(16);
-    tasks.spawn(pump(stdout, Stream::Stdout, chunks_in.clone()));
-    tasks.spawn(pump(stderr, Stream::Stderr, chunks_in));
+    tasks.spawn(pump(stdout, stderr, chunks_in));
     // Full: the reader waits, and the program with it once its socket is full.
     let (frames_in, frames) = mpsc::channel(8);
     tasks.spawn(read_frames(reader, frames_in));
@@ -213,11 +212,22 @@ async fn answer(
     id
 }
 
-async fn pump(mut pipe: Receiver, stream: Stream, chunks: mpsc::Sender<(Stream, Vec<u8>)>) {
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        match pipe.read(&mut buffer).await {
-            Ok(0) | Err(_) => return,
+/// Reads both streams in one task: a piece is on its way before the next is read, so their order is kept. The runtime in
+/// the child waits for that before it writes to the other stream.
+async fn pump(mut stdout: Receiver, mut stderr: Receiver, chunks: mpsc::Sender<(Stream, Vec<u8>)>) {
+    let (mut out, mut err) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    let (mut out_open, mut err_open) = (true, true);
+    while out_open || err_open {
+        let (stream, read) = tokio::select! {
+            read = stdout.read(&mut out), if out_open => (Stream::Stdout, read),
+            read = stderr.read(&mut err), if err_open => (Stream::Stderr, read),
+        };
+        let (buffer, open) = match stream {
+            Stream::Stdout => (&out, &mut out_open),
+            Stream::Stderr => (&err, &mut err_open),
+        };
+        match read {
+            Ok(0) | Err(_) => *open = false,
             Ok(count) => {
                 let bytes = buffer.get(..count).unwrap_or_default().to_vec();
                 if chunks.send((stream, bytes)).await.is_err() {

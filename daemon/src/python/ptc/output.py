@@ -2,10 +2,18 @@
 
 Nothing is kept back, so whatever a program printed is with the daemon even when the program is killed a moment later. Text that has no
 UTF-8 form (half a surrogate pair) is written as its escape instead of failing.
+
+The daemon sees two pipes and cannot tell which was written first. So before a program writes to the other stream, what it wrote to the
+first one has to be read; a daemon that is busy is not waited for long.
 """
 
 import io
 import sys
+from fcntl import ioctl
+from time import monotonic, sleep
+
+FIONREAD = 0x4004667F if sys.platform == "darwin" else 0x541B
+TURN_SECONDS = 0.05
 
 
 def install():
@@ -26,12 +34,26 @@ def flush():
 class _Pipe(io.FileIO):
     """A raw descriptor that always writes everything, also when a signal interrupts it."""
 
+    last = None
+
     def write(self, data):
+        if _Pipe.last is not self:
+            if _Pipe.last is not None:
+                _Pipe.last.wait_until_read()
+            _Pipe.last = self
         count = super().write(data)
         view = memoryview(data).cast("B")
         while count is not None and count < len(view):
             count += super().write(view[count:]) or 0
         return count
+
+    def wait_until_read(self):
+        deadline = monotonic() + TURN_SECONDS
+        try:
+            while any(ioctl(self.fileno(), FIONREAD, bytes(4))) and monotonic() < deadline:
+                sleep(0.0002)
+        except (OSError, ValueError):
+            pass  # No pipe any more: the program closed or replaced it.
 
 
 def _stream(fd, name):
