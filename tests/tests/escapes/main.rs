@@ -2,6 +2,8 @@
 //! user, at the full level and at the reduced one, and without a sandbox to prove that the canaries can be reached.
 //! On a Mac, `make test-macos` runs what applies there.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod catalogue;
 mod stage;
 
