@@ -57,7 +57,7 @@ pub struct Done {
 /// Why a channel can no longer be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// A frame announces more bytes than [`MAX_FROM_CHILD`].
+    /// A frame announces more than 17 MiB.
     #[error("child message too large: {bytes} bytes, the limit is {limit}")]
     TooLarge {
         /// Announced length.

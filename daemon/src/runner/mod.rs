@@ -1,6 +1,6 @@
 //! Programs: queue, pool of warm children, one program's life, output limits.
 //!
-//! One owner task holds the queue and the pool; programs and starting children are tasks in its [`JoinSet`]. This is the
+//! One owner task holds the queue and the pool; programs and starting children are tasks in its `JoinSet`. This is the
 //! only module that knows the channel. It asks the gateway for every call and never sees a server.
 
 mod channel;

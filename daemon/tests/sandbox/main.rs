@@ -1,5 +1,7 @@
 //! Children of the real launcher, one level after the other.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod cost;
 #[cfg(target_os = "linux")]
 mod ends;
