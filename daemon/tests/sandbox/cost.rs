@@ -53,6 +53,7 @@ async fn warm(child: &Child, channel: &mut UnixStream) -> Duration {
     start.elapsed()
 }
 
+#[expect(clippy::print_stdout, reason = "the figures are the point of this test")]
 fn line(what: &str, mut times: Vec<Duration>) -> f64 {
     times.sort();
     let at = |share: usize| times[(times.len() - 1) * share / 100].as_secs_f64() * 1000.0;
