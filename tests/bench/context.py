@@ -24,6 +24,8 @@ from world import Client, Daemon
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
 INSTALLED = FIXTURES / ".installed"
 PYTHON = str(INSTALLED / "python/bin/python")
+# What ptc may cost a session with 30 servers of 15 tools before it is used.
+FIXED_TOKENS = 1500
 TICKERS = ["AMZN", "MSFT", "GOOG"]
 
 
@@ -214,6 +216,8 @@ def main():
             daemon.close()
     fixed, plain = many_servers(options.bin_dir)
     print(f"\nfixed cost with 30 servers × 15 tools: through ptc {fixed:,} bytes ({fixed // 4:,} tokens), direct {plain:,} bytes")
+    if fixed // 4 >= FIXED_TOKENS:
+        sys.exit(f"the fixed cost is over {FIXED_TOKENS} tokens")
 
 
 main()
