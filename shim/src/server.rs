@@ -1,7 +1,12 @@
 //! The MCP server that a client sees. It answers the handshake and the list of tools from what it knows, and forwards the
 //! rest; no panic and no fault of the daemon ends it.
 
-use std::{borrow::Cow, panic::AssertUnwindSafe, time::Duration};
+use std::{
+    borrow::Cow,
+    panic::AssertUnwindSafe,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
 
 use futures_util::FutureExt as _;
 use ptc_protocol::{api::CatalogSummary, version};
@@ -26,7 +31,7 @@ use crate::{
     tools::{ToolKind, instructions},
 };
 
-/// How long the handshake may wait for the map of servers. A daemon that is there sends it within milliseconds, but a
+/// How long, from the first question on, the handshake may wait in all for the map of servers. A daemon that is there sends it within milliseconds, but a
 /// busy machine may need longer, and the instructions are told only once.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_millis(500);
 /// The client's own id of a tool use, as Claude Code sends it.
@@ -38,11 +43,19 @@ pub(crate) struct Shim {
     link: Link,
     /// The client, once it can be notified.
     peer: watch::Sender<Option<Peer<RoleServer>>>,
+    /// When the handshake stops waiting for the map of servers.
+    patient_until: OnceLock<Instant>,
 }
 
 impl Shim {
     pub(crate) fn new(link: Link) -> Self {
-        Self { link, peer: watch::Sender::default() }
+        Self { link, peer: watch::Sender::default(), patient_until: OnceLock::new() }
+    }
+
+    /// The map of servers, if it comes in time.
+    async fn catalog(&self) -> Option<Arc<CatalogSummary>> {
+        let until = *self.patient_until.get_or_init(|| Instant::now() + HANDSHAKE_PATIENCE);
+        self.link.catalog_within(until.saturating_duration_since(Instant::now())).await
     }
 
     /// The client that is to hear of changes, once it has finished the handshake.
@@ -101,14 +114,14 @@ impl ServerHandler for Shim {
         self.introduce(Some(&request.client_info));
         let mut result = self.negotiate_initialize(&request)?;
         context.peer.set_peer_info(request);
-        let catalog = self.link.catalog_within(HANDSHAKE_PATIENCE).await;
+        let catalog = self.catalog().await;
         result.instructions = Some(instructions(catalog.as_deref()));
         Ok(result)
     }
 
     async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
         self.introduce(context.client_info().as_ref());
-        let catalog = self.link.catalog_within(HANDSHAKE_PATIENCE).await;
+        let catalog = self.catalog().await;
         let versions = self.supported_protocol_versions();
         Ok(DiscoverResult::from_server_info(Cow::into_owned(versions), Self::config(catalog.as_deref())))
     }
@@ -123,7 +136,7 @@ impl ServerHandler for Shim {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         self.introduce(context.client_info().as_ref());
-        let catalog = self.link.catalog_within(HANDSHAKE_PATIENCE).await;
+        let catalog = self.catalog().await;
         let tools = ToolKind::offered(catalog.as_deref()).map(|tool| tool.definition(catalog.as_deref()));
         Ok(ListToolsResult::with_all_items(tools.collect()))
     }
