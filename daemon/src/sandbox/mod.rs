@@ -13,6 +13,7 @@ mod launcher;
 mod prepare;
 mod scratch;
 mod seatbelt;
+#[cfg(target_os = "linux")]
 mod seccomp;
 mod sys;
 mod view;

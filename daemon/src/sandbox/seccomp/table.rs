@@ -247,6 +247,7 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn numbers_are_those_of_the_c_library() {
         let Some(arch) = Arch::native() else { return };

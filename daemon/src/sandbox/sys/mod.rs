@@ -57,9 +57,11 @@ pub(super) fn close_range(first: RawFd, last: RawFd, fate: Fate) -> io::Result<(
     // SAFETY: takes no pointers.
     let open = unsafe { libc::getdtablesize() };
     for descriptor in first..=last.min(open.min(65_536) - 1) {
-        // SAFETY: takes integers only; a number that is not open answers EBADF, which is fine.
+        // A number that is not open answers EBADF, which is fine.
         match fate {
+            // SAFETY: takes integers only; nothing in this range has an owner in this process.
             Fate::Close => unsafe { libc::close(descriptor) },
+            // SAFETY: takes integers only.
             Fate::CloseOnExec => unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) },
         };
     }
