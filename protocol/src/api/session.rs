@@ -22,7 +22,7 @@ pub struct SessionRequest {
 pub enum SessionEvent {
     /// First event: the session's id.
     Welcome {
-        /// To be sent with every [`RunRequest`].
+        /// To be sent with every [`RunRequest`](super::RunRequest).
         session: SessionId,
         /// What the daemon is.
         daemon: Version,
