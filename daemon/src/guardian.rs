@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
     io::{self, BufRead, Write as _},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     os::unix::process::CommandExt as _,
@@ -226,13 +225,16 @@ fn clean(entry: &Entry) {
             }
         }
         Entry::Directory(path) => {
-            let _gone = fs::remove_dir_all(path);
+            // A program may have made it deeper than the usual ways of removal bear.
+            let _gone = crate::removal::remove_tree(path);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -13,6 +13,7 @@ pub mod guardian;
 pub mod logging;
 pub mod python;
 pub mod reload;
+pub mod removal;
 pub mod runner;
 pub mod sandbox;
 pub mod stub_folder;

@@ -28,7 +28,6 @@ pub use self::{
     child::{Child, Streams},
     error::{Fault, Level, SandboxError, Step},
     launcher::{SUBCOMMAND, launcher_main},
-    scratch::remove_tree,
 };
 use crate::{config::settings::SandboxChoice, guardian::Guardian};
 

@@ -5,6 +5,7 @@
 
 use std::{
     ffi::OsStr,
+    fs,
     path::{Component, Path, PathBuf},
 };
 
@@ -88,10 +89,12 @@ impl View {
         let mut masks = Vec::new();
         let mut entries = Vec::new();
         for folder in folders {
-            for entry in std::fs::read_dir(&folder).map_err(|error| format!("`{}`: {error}", folder.display()))? {
+            for entry in fs::read_dir(&folder).map_err(|error| format!("`{}`: {error}", folder.display()))? {
                 let entry = entry.map_err(|error| format!("`{}`: {error}", folder.display()))?.path();
                 let masked = entry.file_name().is_some_and(|name| MASKED.iter().any(|masked| name == *masked));
-                match (masked, entry.is_dir()) {
+                // A link of that name leads out of the view, where nothing is.
+                let folder = fs::symlink_metadata(&entry).is_ok_and(|data| data.is_dir());
+                match (masked, folder) {
                     (true, true) => masks.push(entry),
                     (true, false) => {}
                     (false, _) => entries.push(entry),
@@ -170,7 +173,7 @@ fn absolute(path: &Path) -> Result<PathBuf, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -180,6 +183,7 @@ mod tests {
             fs::create_dir_all(stdlib.join(folder)).unwrap();
         }
         fs::write(stdlib.join("os.py"), "").unwrap();
+        symlink("/elsewhere", stdlib.join("dist-packages")).unwrap();
         serde_json::from_value(serde_json::json!({
             "version": [3, 12, 1], "implementation": "cpython", "base": prefix.join("bin/python3"),
             "image": prefix.join("bin/python3.12"),
