@@ -102,6 +102,9 @@ impl Expected {
         let mut wanted = vec![
             ("Max core file size", 0),
             ("Max data size", self.limits.memory_bytes),
+            ("Max stack size", ChildLimits::STACK_BYTES),
+            ("Max address space", self.limits.address_space_bytes()),
+            ("Max locked memory", 0),
             ("Max file size", self.limits.scratch_bytes),
             ("Max open files", self.limits.open_files),
             ("Max cpu time", self.limits.cpu_seconds + 1),
@@ -224,7 +227,10 @@ mod tests {
             Max cpu time              300                  301                  seconds   \n\
             Max file size             67108864             67108864             bytes     \n\
             Max data size             1073741824           1073741824           bytes     \n\
+            Max stack size            8388608              8388608              bytes     \n\
             Max core file size        0                    0                    bytes     \n\
+            Max locked memory         0                    0                    bytes     \n\
+            Max address space         4294967296           4294967296           bytes     \n\
             Max processes             64                   64                   processes \n\
             Max open files            128                  128                  files     \n";
         assert_eq!(expected.limited(text), Ok(()));

@@ -63,6 +63,16 @@ pub struct ChildLimits {
     pub threads: u64,
 }
 
+impl ChildLimits {
+    /// Stack of the first thread, bytes; the usual default of Linux.
+    const STACK_BYTES: u64 = 8 << 20;
+
+    /// Bounds runaway mappings only: address space is reserved generously, 64 MiB and more a thread.
+    fn address_space_bytes(&self) -> u64 {
+        self.memory_bytes.saturating_mul(4).max(4 << 30)
+    }
+}
+
 impl Default for ChildLimits {
     fn default() -> Self {
         Self { memory_bytes: 1 << 30, cpu_seconds: 300, scratch_bytes: 64 << 20, open_files: 128, threads: 64 }

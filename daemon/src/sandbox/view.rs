@@ -17,7 +17,8 @@ use super::interpreter::Interpreter;
 const MASKED: [&str; 6] = ["site-packages", "dist-packages", "test", "ensurepip", "idlelib", "turtledemo"];
 /// Files below the root that are no one's secret and that programs expect.
 const TIME_ZONES: &str = "/usr/share/zoneinfo";
-const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/urandom"];
+/// Not /dev/zero: mapped shared, it gives memory that no limit counts.
+const DEVICES: [&str; 2] = ["/dev/null", "/dev/urandom"];
 /// Folders in which every loader looks without being told.
 const LOADER_FOLDERS: [&str; 4] = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"];
 

@@ -101,8 +101,9 @@ fn common_limits(limits: &ChildLimits) -> Result<(), Fault> {
     limit(Resource::Core, 0)?;
     if cfg!(target_os = "linux") {
         limit(Resource::Data, limits.memory_bytes)?;
-        // Address space is reserved generously (64 MiB and more per thread), so this bounds runaway mappings only.
-        limit(Resource::As, limits.memory_bytes.saturating_mul(4).max(4 << 30))?;
+        limit(Resource::As, limits.address_space_bytes())?;
+        // The first thread's stack is not counted as data.
+        limit(Resource::Stack, ChildLimits::STACK_BYTES)?;
     }
     limit(Resource::Fsize, limits.scratch_bytes)?;
     limit(Resource::Nofile, limits.open_files)?;

@@ -123,7 +123,8 @@ fn bind(source: &OwnedFd, path: &Path, kind: Kind) -> io::Result<()> {
         // Shared objects cannot be mapped as code from a mount that forbids execution.
         Kind::Image | Kind::Library | Kind::Modules => READ_ONLY | INERT,
         Kind::Data => READ_ONLY | INERT | NO_EXEC,
-        Kind::Device => MountAttrFlags::MOUNT_ATTR_NOSUID | NO_EXEC,
+        // Devices are written all the same; their modes and times are not.
+        Kind::Device => READ_ONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | NO_EXEC,
     };
     let place = relative(path);
     match kind {

@@ -119,10 +119,11 @@ fn processes(rules: &mut Rules, own: u32) {
 
 fn memory(rules: &mut Rules, write_xor_execute: bool) {
     const WRITE_EXECUTE: Test = Test::Masked32 { mask: 6, value: 6 };
-    // MAP_SHARED | MAP_ANONYMOUS is memory that RLIMIT_DATA does not count.
+    // Memory that RLIMIT_DATA does not count: MAP_SHARED | MAP_ANONYMOUS; MAP_GROWSDOWN, which passes for a stack.
     const SHARED_ANONYMOUS: Test = Test::Masked32 { mask: 0x21, value: 0x21 };
+    const GROWS_DOWN: Test = Test::Masked32 { mask: 0x100, value: 0x100 };
     let refused = |when| Clause { when, then: Verdict::Errno(EPERM) };
-    let mut mapping = vec![refused(vec![(3, SHARED_ANONYMOUS)])];
+    let mut mapping = vec![refused(vec![(3, SHARED_ANONYMOUS)]), refused(vec![(3, GROWS_DOWN)])];
     let mut protection = Vec::new();
     if write_xor_execute {
         mapping.push(refused(vec![(2, WRITE_EXECUTE)]));
@@ -252,6 +253,8 @@ mod tests {
             ("mmap", &[0, 4096, 5, 0x02], ALLOW),
             ("mmap", &[0, 4096, 3, 0x21], REFUSE),
             ("mmap", &[0, 4096, 3, 0x23], REFUSE),
+            ("mmap", &[0, 4096, 3, 0x122], REFUSE),
+            ("mmap", &[0, 4096, 3, 0x2_0022], ALLOW),
             ("mmap", &[0, 4096, 7, 0x22], REFUSE),
             ("mprotect", &[0, 4096, 7], REFUSE),
             ("mprotect", &[0, 4096, 5], ALLOW),
