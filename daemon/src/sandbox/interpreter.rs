@@ -16,8 +16,8 @@ use super::error::SandboxError;
 
 /// The lowest version whose language and asyncio the runtime relies on.
 const MINIMUM: [u32; 2] = [3, 11];
-/// Names looked for, best first.
-const NAMES: [&str; 4] = ["python3.13", "python3.12", "python3.11", "python3"];
+/// Names looked for, best first. From 3.14 on, ctypes needs memory that is written and executed, which costs a depth layer.
+const NAMES: [&str; 6] = ["python3.13", "python3.12", "python3.11", "python3.14", "python3.15", "python3"];
 /// Looked in after `PATH`, which is short under a service manager.
 const USUAL_FOLDERS: [&str; 4] = ["/opt/homebrew/bin", "/usr/local/bin", "/usr/bin", "/bin"];
 const PROBE: &str = include_str!("probe.py");

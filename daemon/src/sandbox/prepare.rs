@@ -78,13 +78,15 @@ pub(super) async fn prepare(
         return (Ok(ready), vec![layer("limits", LayerState::Ok, "descriptors, memory, CPU time, file size")]);
     }
     let mut tried = self_test(&ready).await;
-    if level != Level::Seatbelt && !tried.as_ref().is_ok_and(|(answer, _)| answer.broken.is_empty()) {
+    if level != Level::Seatbelt
+        && let Some(why) = interpreter_trouble(&tried)
+    {
         ready.write_xor_execute = false;
         let second = self_test(&ready).await;
         if let Ok((answer, mut missing)) = second
             && answer.broken.is_empty()
         {
-            missing.push((MEMORY_PROTECTION.to_owned(), "this Python does not work with it".to_owned()));
+            missing.push((MEMORY_PROTECTION.to_owned(), format!("this Python does not work with it: {why}")));
             tried = Ok((answer, missing));
         }
     }
@@ -170,6 +172,15 @@ impl Answer {
         } else {
             Err(SandboxError::SelfTest { level, failed: failed.join("; ") })
         }
+    }
+}
+
+/// What does not work in the interpreter, which a depth layer may be the reason of.
+fn interpreter_trouble(tried: &Result<(Answer, Vec<(String, String)>), SandboxError>) -> Option<String> {
+    match tried {
+        // The later ones are the plainer ones: uses, not attempts that lacked a means.
+        Ok((answer, _)) => answer.broken.last().cloned(),
+        Err(error) => Some(error.to_string()),
     }
 }
 

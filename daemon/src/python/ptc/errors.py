@@ -10,6 +10,10 @@ import traceback
 from ptc.forgotten import PROGRAM_FILE
 
 MAX_TEXT = 16 * 1024
+# What Python 3.15 says of a missing module under -S. It would send the author looking for something that is not to be had.
+_NO_SITE_ADVICE = (
+    ". Site initialization is disabled, did you forget to add the site-packages directory to sys.path or to enable your virtual environment?"
+)
 
 
 def render(error, hints=()):
@@ -33,7 +37,7 @@ def cut(text):
 def _formatted(error):
     exception = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
     _keep_program_frames(exception, set())
-    return exception.format()
+    return (line.replace(_NO_SITE_ADVICE, "") for line in exception.format())
 
 
 def _keep_program_frames(exception, seen):

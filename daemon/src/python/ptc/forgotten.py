@@ -5,6 +5,7 @@ forgotten coroutine of the module's own top level (`main()` as the last line), f
 """
 
 import asyncio
+import gc
 import inspect
 import itertools
 import linecache
@@ -89,9 +90,8 @@ def unfinished_tasks(loop, own_names):
 
 def failed_tasks():
     """What to say of tasks whose failure nobody has seen: the program holds them, so Python has not complained yet."""
-    known = getattr(asyncio.tasks, "_scheduled_tasks", None) or getattr(asyncio.tasks, "_all_tasks", ())
     texts = []
-    for task in list(known):
+    for task in _all_tasks():
         if task.done() and getattr(task, "_log_traceback", False):
             error = task.exception()
             try:
@@ -100,6 +100,17 @@ def failed_tasks():
                 reason = type(error).__name__
             texts.append(f"the task {_coroutine_name(task)}(...) failed and was never awaited: {reason}"[:1000])
     return sorted(texts)[:MAX_SHOWN]
+
+
+def _all_tasks():
+    """Every task that still exists, also those that are done."""
+    if sys.version_info < (3, 14):
+        return list(getattr(asyncio.tasks, "_scheduled_tasks", None) or getattr(asyncio.tasks, "_all_tasks", ()))
+    try:
+        # asyncio no longer knows those that are done.
+        return [thing for thing in gc.get_objects() if issubclass(type(thing), asyncio.Task)]
+    except MemoryError:
+        return []
 
 
 def _coroutine_name(task):

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import functools
 import threading
-from asyncio import base_events, events, runners, tasks
+from asyncio import base_events, events, runners, selector_events, tasks
 
 
 def allow_nesting():
@@ -33,6 +33,8 @@ def allow_nesting():
 
     base.run_until_complete = functools.wraps(plain_until_complete)(run_until_complete)
     base.run_forever = functools.wraps(plain_forever)(run_forever)
+    # The sandbox refuses sendmsg, which can carry descriptors. From 3.12 on, transports use it unless told otherwise.
+    selector_events._HAS_SENDMSG = False
     asyncio.run = runners.run = _nestable(runners.run)
     asyncio.Runner.run = _nestable(asyncio.Runner.run)
 

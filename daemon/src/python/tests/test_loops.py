@@ -59,6 +59,13 @@ CASES = {
         "async with asyncio.timeout(9):\n    print(await asyncio.gather(mcp__s__echo(x=6), main(7)))",
         "{'x': 1}\n{'x': 2}\n{'x': 3}\n{'x': 4}\n{'x': 5}\n[{'x': 6}, 7]\n",
     ),
+    "streams without sendmsg": (
+        "import socket\ndef refuse(*_):\n    raise PermissionError\nsocket.socket.sendmsg = refuse\n"
+        "a, b = socket.socketpair()\nreader, kept = await asyncio.open_connection(sock=a)\nunread, writer = await asyncio.open_connection(sock=b)\n"
+        "async def send():\n    writer.write(b'x' * 3000000)\n    await writer.drain()\n    writer.close()\n"
+        "print(len((await asyncio.gather(reader.read(), send()))[0]))",
+        "3000000\n",
+    ),
     "semaphore made outside": (
         "gate = asyncio.Semaphore(2)\nasync def one(i):\n    async with gate:\n        return await main(i)\nasync def all():\n    return await asyncio.gather(*[one(i) for i in range(5)])\nprint(asyncio.run(all()))",
         "[0, 1, 2, 3, 4]\n",
