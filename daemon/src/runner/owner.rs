@@ -35,6 +35,12 @@ const STARTING_AT_ONCE: usize = 2;
 /// After a child failed to start, how long until the pool tries again.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How long a refusal of the sandbox, or children that do not start, are taken for granted while a program asks for one:
+/// what stood in the way may be gone, or the interpreter replaced by another version.
+const TRIED_LATELY: Duration = Duration::from_secs(3);
+/// The same while nobody asks, so that `status` tells the truth.
+const TRIED: Duration = Duration::from_secs(60);
+
 /// How often waiting children are looked at.
 const LOOK: Duration = Duration::from_secs(30);
 
@@ -64,8 +70,13 @@ pub(super) struct Owner {
     queue: VecDeque<Waiting>,
     warm: Vec<Warm>,
     sandbox: Option<Arc<Sandbox>>,
+    /// When the sandbox was last made.
+    tried: Instant,
+    /// Whether a child of it did not start since.
+    doubted: bool,
     warm_again: Instant,
-    programs: JoinSet<()>,
+    /// Each tells whether it got a child.
+    programs: JoinSet<bool>,
     starting: JoinSet<Result<Warm, StartError>>,
     preparing: JoinSet<Sandbox>,
     stopping: CancellationToken,
@@ -86,6 +97,8 @@ impl Owner {
             queue: VecDeque::new(),
             warm: Vec::new(),
             sandbox: None,
+            tried: Instant::now(),
+            doubted: false,
             warm_again: Instant::now(),
             programs: JoinSet::new(),
             starting: JoinSet::new(),
@@ -110,7 +123,10 @@ impl Owner {
                     Some(Ask::Stop { done }) => break Some(done),
                     None => break None,
                 },
-                Some(ended) = self.programs.join_next(), if !self.programs.is_empty() => complain(ended.err()),
+                Some(ended) = self.programs.join_next(), if !self.programs.is_empty() => match ended {
+                    Ok(had_a_child) => self.doubted |= !had_a_child,
+                    Err(error) => complain(Some(error)),
+                },
                 Some(child) = self.starting.join_next(), if !self.starting.is_empty() => match child {
                     Ok(child) => self.warmed(child),
                     Err(error) => complain(Some(error)),
@@ -132,6 +148,7 @@ impl Owner {
                 }
                 _ = retry.tick() => {}
             }
+            self.reconsider(&in_force);
             self.start_waiting(&in_force);
             self.refill(&in_force.execution);
             self.tell();
@@ -174,6 +191,7 @@ impl Owner {
         match child {
             Ok(child) => self.warm.push(child),
             Err(error) => {
+                self.doubted = true;
                 self.warm_again = Instant::now() + RETRY;
                 tracing::warn!(%error, "child did not start");
             }
@@ -185,7 +203,18 @@ impl Owner {
             tracing::error!(error = %refusal, "programs are refused");
         }
         self.sandbox = Some(Arc::new(sandbox));
+        self.tried = Instant::now();
+        self.doubted = false;
         self.warm_again = Instant::now();
+    }
+
+    /// Makes a sandbox that is of no use anew, at some pace.
+    fn reconsider(&mut self, settings: &Settings) {
+        let useless = self.doubted || self.sandbox.as_ref().is_some_and(|sandbox| sandbox.refusal().is_some());
+        let pace = if self.queue.is_empty() { TRIED } else { TRIED_LATELY };
+        if self.sandbox.is_some() && useless && self.tried.elapsed() >= pace {
+            self.prepare(settings);
+        }
     }
 
     /// Makes the sandbox anew; children of the old one are not used again.
@@ -249,11 +278,14 @@ impl Owner {
             let (cards, shelf, sandbox) = (self.cards.clone(), self.shelf.clone(), Arc::clone(&sandbox));
             self.programs.spawn(async move {
                 let (outcome, whole) = perform(&run, warm, &sandbox, &cards).await;
+                let cancelled = outcome.error.as_ref().is_some_and(|error| error.kind == ErrorKind::Cancelled);
+                let had_a_child = whole.is_some() || cancelled;
                 if let Some(whole) = whole {
                     shelf.put(run.id.clone(), whole, Instant::now());
                 }
                 cards.with(|cards| cards.remove(&run.id));
                 report(&run, outcome).await;
+                had_a_child
             });
         }
     }

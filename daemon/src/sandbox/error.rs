@@ -157,7 +157,18 @@ impl fmt::Display for Fault {
         if self.errno != 0 {
             write!(f, ": {}", std::io::Error::from_raw_os_error(self.errno))?;
         }
-        write!(f, "; {}", self.step.remedy())
+        write!(f, "; {}", self.remedy())
+    }
+}
+
+impl Fault {
+    fn remedy(&self) -> &'static str {
+        match (self.step, self.errno) {
+            (Step::View | Step::Exec, libc::ENOENT) => {
+                "the interpreter was replaced or removed while ptcd ran; it is looked for anew, so run the program again"
+            }
+            (step, _) => step.remedy(),
+        }
     }
 }
 
@@ -240,5 +251,7 @@ mod tests {
             "sandbox `linux` is not available: creating namespaces failed (clone): No space left on device"
         ));
         assert!(text.contains("user.max_user_namespaces"), "{text}");
+        let gone = Fault { step: Step::View, errno: libc::ENOENT, detail: "/usr/bin/python3.13".into() }.to_string();
+        assert!(gone.contains("/usr/bin/python3.13") && gone.ends_with("run the program again"), "{gone}");
     }
 }

@@ -4,12 +4,14 @@ use std::{
     collections::BTreeSet,
     fs,
     path::Path,
+    process::Command,
     time::{Duration, Instant},
 };
 
 use ptc_tests::{
     World,
     config::{config, fake},
+    fixtures,
     process::{Witness, all_gone, descendants},
     until,
     wait::PATIENCE,
@@ -191,4 +193,20 @@ fn without_a_daemon_the_shim_says_what_to_do() {
     assert!(result.failure().contains("ptcd"), "{}", result.text);
     session.close_stdin();
     assert!(session.exit(PATIENCE).success());
+}
+
+#[test]
+fn an_interpreter_that_comes_back_is_used_without_a_restart() {
+    let mut world = World::empty();
+    let python = world.path("python");
+    world.write_config(&config(vec![], &json!({"python": python})).to_string());
+    world.start_daemon();
+    let mut session = world.session();
+    let refused = session.program("print(1)");
+    assert!(refused.failure().contains("SandboxError"), "{refused:?}");
+    let asked =
+        Command::new(fixtures::python()).args(["-c", "import sys; print(sys._base_executable)"]).output().unwrap();
+    std::os::unix::fs::symlink(String::from_utf8(asked.stdout).unwrap().trim(), &python).unwrap();
+    until("a program that runs", PATIENCE, || (!session.program("print(1)").is_error).then_some(()));
+    assert_eq!(world.status().sandbox.error, None);
 }

@@ -87,11 +87,12 @@ fn config_findings(loaded: &Loaded, place: &Path, status: Option<&Status>) -> Ve
 
 /// The sandbox as the daemon probed it at its start.
 fn sandbox_findings(status: &Status) -> Vec<Finding> {
-    use ptc_protocol::api::LayerState;
+    use ptc_protocol::api::{LayerState, SandboxStatus};
 
     let sandbox = &status.sandbox;
     let mut findings = Vec::new();
     match (&sandbox.error, sandbox.level.as_str()) {
+        (None, SandboxStatus::PREPARING) => findings.push(Finding::doubtful("sandbox", "still being tried; ask again")),
         (Some(error), _) => findings.push(Finding::broken("sandbox", visible(error.trim(), Lines::Keep).into_owned())),
         (None, "none") => {
             let text = "none: programs run with all your rights";
@@ -101,7 +102,10 @@ fn sandbox_findings(status: &Status) -> Vec<Finding> {
     }
     for layer in &sandbox.layers {
         let gap = if layer.detail.is_empty() { "" } else { ": " };
-        let text = format!("{}{gap}{}", layer.name, visible(&layer.detail, Lines::Escape));
+        let text = match &sandbox.error {
+            Some(error) if *error == layer.detail => layer.name.clone(),
+            _ => format!("{}{gap}{}", layer.name, visible(&layer.detail, Lines::Escape)),
+        };
         findings.push(match layer.state {
             LayerState::Ok => Finding::good("sandbox", text),
             LayerState::MissingMandatory => Finding::broken("sandbox", format!("missing: {text}")),
@@ -110,12 +114,9 @@ fn sandbox_findings(status: &Status) -> Vec<Finding> {
             }
         });
     }
-    match &sandbox.python {
-        Some(python) => findings.push(Finding::good("python", visible(python, Lines::Escape).into_owned())),
-        None => {
-            let remedy = "install Python 3.11 or newer, or name it with `execution.python` in the config";
-            findings.push(Finding::broken("python", "the daemon has no interpreter").remedy(remedy));
-        }
+    // Without one there is an error, which says what was looked for.
+    if let Some(python) = &sandbox.python {
+        findings.push(Finding::good("python", visible(python, Lines::Escape).into_owned()));
     }
     findings
 }
@@ -148,9 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn refusal_and_a_missing_interpreter_are_broken_and_no_sandbox_is_doubtful() {
-        let refused = sandbox_findings(&status(r#"{"level": "linux", "layers": [], "error": "no namespaces"}"#));
+    fn a_refusal_is_broken_and_no_sandbox_is_doubtful() {
+        let refused = sandbox_findings(&status(
+            r#"{"level": "linux", "error": "no room",
+                "layers": [{"name": "namespaces", "state": "missing_mandatory", "detail": "no room"}]}"#,
+        ));
         assert_eq!(grades(&refused), [Grade::Broken, Grade::Broken]);
+        assert_eq!(refused[1].text, "missing: namespaces", "the reason is said once");
         let none = sandbox_findings(&status(r#"{"level": "none", "layers": [], "python": "/py"}"#));
         assert_eq!(grades(&none), [Grade::Doubtful, Grade::Good]);
     }
