@@ -16,7 +16,7 @@ use super::{
     log::cut,
     wire::{ReplyError, Wire, WireTransport},
 };
-use crate::config::settings::ServerSettings;
+use crate::config::settings::{ServerSettings, Transport};
 
 /// Pages of `tools/list` that are read.
 const MAX_PAGES: usize = 500;
@@ -96,7 +96,8 @@ pub(super) async fn shake(
     let client = served.map_err(|_| late("answer initialize"))?.map_err(|error| refused(&error, &wire))?;
     client.set_response_cache_config(ClientCacheConfig::disabled()).await;
     let peer = client.peer().clone();
-    let line = Arc::new(Line::new(settings.name, peer, Arc::clone(&wire), settings.max_concurrent_calls));
+    let over_http = matches!(settings.transport, Transport::Http { .. });
+    let line = Arc::new(Line::new(settings.name, peer, Arc::clone(&wire), settings.max_concurrent_calls, over_http));
     let client = Client(client);
     let left = deadline.saturating_duration_since(Instant::now());
     match list_tools(&line, left).await {
@@ -143,7 +144,7 @@ fn gone(wire: &Wire, noticed: String) -> StartError {
 /// # Errors
 /// The first page did not come. A later one that does not leaves the list short, with a warning.
 pub(super) async fn list_tools(line: &Line, limit: Duration) -> Result<Listing, RequestError> {
-    let mut listing = Listing::default();
+    let mut listing = Listing::new(line.mirrors());
     let mut seen = BTreeSet::new();
     let mut params = String::new();
     let mut empty = 0;

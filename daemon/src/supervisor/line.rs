@@ -14,6 +14,8 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     call::{CallFailure, CallResult, ServerCall},
+    handshake::list_tools,
+    mirror::mirrored,
     wire::{MAX_MESSAGE_BYTES, RawRequest, ReplyError, Wire},
 };
 
@@ -28,6 +30,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Longest time in which changes are listened for in one request: for ever, in practice.
 const LISTENING: Duration = Duration::from_secs(365 * 86_400);
+
+/// Code of a server that finds other arguments mirrored than its tool asks for; it did nothing.
+const HEADER_MISMATCH: i64 = -32020;
 
 /// How a request ended without a result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,17 +67,30 @@ pub(super) struct Line {
     /// Calls in flight at once.
     slots: Arc<Semaphore>,
     max_calls: usize,
+    /// Whether messages go over streamable HTTP.
+    over_http: bool,
 }
 
 impl Line {
-    pub(super) fn new(server: ServerName, peer: Peer<RoleClient>, wire: Arc<Wire>, max_calls: usize) -> Self {
+    pub(super) fn new(
+        server: ServerName,
+        peer: Peer<RoleClient>,
+        wire: Arc<Wire>,
+        max_calls: usize,
+        over_http: bool,
+    ) -> Self {
         let max_calls = max_calls.clamp(1, Semaphore::MAX_PERMITS);
-        Self { server, peer, wire, slots: Arc::new(Semaphore::new(max_calls)), max_calls }
+        Self { server, peer, wire, slots: Arc::new(Semaphore::new(max_calls)), max_calls, over_http }
     }
 
     /// The same connection with another limit, for new calls.
     pub(super) fn with_max_calls(&self, max_calls: usize) -> Self {
-        Self::new(self.server.clone(), self.peer.clone(), Arc::clone(&self.wire), max_calls)
+        Self::new(self.server.clone(), self.peer.clone(), Arc::clone(&self.wire), max_calls, self.over_http)
+    }
+
+    /// Whether tools may ask that arguments are mirrored beside the message.
+    pub(super) fn mirrors(&self) -> bool {
+        self.over_http && self.wire.modern()
     }
 
     /// Calls a tool. Dropping the future, like a timeout, tells the server to stop.
@@ -85,8 +103,7 @@ impl Line {
         let Ok(Ok(_slot)) = slot else { return Err(CallFailure::Timeout { after: call.timeout }.into()) };
         let name = serde_json::Value::from(call.tool.wire_name.as_str());
         let params = format!(r#""name":{name},"arguments":{}"#, call.arguments.get());
-        let limit = call.timeout.saturating_mul(PROGRESS_STRETCH);
-        match self.request("tools/call", params, call.timeout, limit).await {
+        match self.send_call(call, params).await {
             Ok(raw) => match unfinished(&raw).filter(|_| self.wire.modern()) {
                 None => Ok(CallResult { raw }),
                 Some(kind) => Err(CallEnd::Failed(CallFailure::Rpc {
@@ -99,6 +116,24 @@ impl Line {
         }
     }
 
+    /// Sends a call. Where the server has changed what is to be mirrored, it is sent again as the server wants it now.
+    async fn send_call(&self, call: &ServerCall, params: String) -> Result<Box<RawValue>, RequestError> {
+        let limit = call.timeout.saturating_mul(PROGRESS_STRETCH);
+        if !self.mirrors() {
+            return self.request("tools/call", params, call.timeout, limit).await;
+        }
+        let beside = mirrored(&call.tool.input_schema, &call.arguments);
+        let sent = self.send("tools/call", params.clone(), beside.clone(), call.timeout, limit).await;
+        let Err(RequestError::Reply(ReplyError::Rpc { code: HEADER_MISMATCH, .. })) = &sent else { return sent };
+        self.wire.distrust_list();
+        let Ok(listing) = list_tools(self, call.timeout).await else { return sent };
+        let now = listing.tools.get(&call.tool.wire_name).map(|tool| mirrored(&tool.input_schema, &call.arguments));
+        match now.filter(|now| *now != beside) {
+            Some(now) => self.send("tools/call", params, now, call.timeout, limit).await,
+            None => sent,
+        }
+    }
+
     /// Sends a request with these members of `params`. `idle` starts anew with each progress notification; `limit`
     /// does not.
     pub(super) async fn request(
@@ -108,7 +143,18 @@ impl Line {
         idle: Duration,
         limit: Duration,
     ) -> Result<Box<RawValue>, RequestError> {
-        let (raw, mut reply) = RawRequest::new(params);
+        self.send(method, params, Vec::new(), idle, limit).await
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        params: String,
+        mirrored: Vec<(String, String)>,
+        idle: Duration,
+        limit: Duration,
+    ) -> Result<Box<RawValue>, RequestError> {
+        let (raw, mut reply) = RawRequest::new(params, mirrored);
         let request = ClientRequest::CustomRequest(raw.custom(method));
         let lost = || {
             let reason = self.wire.end_reason().unwrap_or_else(|| "the connection is closed".into());

@@ -17,6 +17,7 @@ mod http;
 mod line;
 mod link;
 mod log;
+mod mirror;
 mod owner;
 mod process;
 mod redact;

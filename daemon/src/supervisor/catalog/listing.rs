@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use crate::supervisor::log::cut;
+use crate::supervisor::{log::cut, mirror};
 
 /// Tools of one server that are kept.
 pub(in crate::supervisor) const MAX_TOOLS: usize = 4096;
@@ -70,13 +70,24 @@ pub(in crate::supervisor) struct Listing {
     /// One sentence each.
     pub(in crate::supervisor) warnings: Vec<String>,
     left_out: usize,
+    /// Whether tools may ask that arguments are mirrored beside the message.
+    mirrors: bool,
 }
 
 impl Listing {
+    /// An empty list. Where arguments are mirrored, tools that ask for it against the rules are hidden, as the protocol
+    /// wants it.
+    pub(in crate::supervisor) fn new(mirrors: bool) -> Self {
+        Self { mirrors, ..Self::default() }
+    }
+
     /// Takes in a tool. Whether it was new.
     pub(in crate::supervisor) fn add(&mut self, raw: &RawValue) -> bool {
         let mut notes = Vec::new();
-        let read = definition(raw, &mut notes);
+        let read = definition(raw, &mut notes).and_then(|definition| match mirror::check(&definition.input_schema) {
+            Err(broken) if self.mirrors => Err(format!("hid tool `{}`: {broken}", cut(&definition.name, 80))),
+            Ok(()) | Err(_) => Ok(definition),
+        });
         for note in notes {
             self.warn(note);
         }
@@ -228,6 +239,17 @@ mod tests {
                 "hid a tool whose name is no text",
             ]
         );
+    }
+
+    #[test]
+    fn a_tool_that_breaks_the_rules_of_mirroring_is_hidden_where_they_hold() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let bad = raw(r#"{"name":"t","inputSchema":{"properties":{"p":{"type":"number","x-mcp-header":"P"}}}}"#);
+        let mut listing = Listing::new(true);
+        assert!(!listing.add(&bad));
+        let told = "hid tool `t`: `x-mcp-header` stands on parameter `p`, which is no string, integer or boolean";
+        assert_eq!(listing.warnings, [told]);
+        assert!(Listing::new(false).add(&bad));
     }
 
     #[test]

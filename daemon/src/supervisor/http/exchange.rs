@@ -16,7 +16,8 @@ use super::{
     events::{Events, Item},
     is_type, read_body,
     remote::{SendError, body_error},
-    routing, take_in,
+    routing::routing,
+    take_in,
     verdict::{Refusal, Verdict, expired_in},
 };
 use crate::supervisor::{
@@ -124,7 +125,7 @@ pub(super) async fn tell(session: Arc<Session>, frame: Frame) -> Outcome {
 fn headers(session: &Session, frame: &Frame) -> HeaderMap {
     let mut headers = match frame.method.as_deref() {
         Some(method) if session.wire.modern() || method == "server/discover" => {
-            routing(method, tool_name(method, &frame.text).as_deref())
+            routing(method, tool_name(method, &frame.text).as_deref(), &frame.mirrored)
         }
         _ => HeaderMap::new(),
     };

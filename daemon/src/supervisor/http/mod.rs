@@ -9,6 +9,7 @@ pub(super) mod events;
 mod exchange;
 mod listen;
 pub(super) mod remote;
+mod routing;
 pub(super) mod verdict;
 
 use std::{
@@ -22,7 +23,7 @@ use std::{
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use reqwest::Response;
-use rmcp::model::{ProtocolVersion, RequestId};
+use rmcp::model::RequestId;
 use tokio::{
     sync::{Semaphore, mpsc, watch},
     task::{AbortHandle, Id, JoinSet},
@@ -43,8 +44,6 @@ use super::{
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Messages without an answer (notifications, answers to the server) that may be under way at once; more are dropped.
@@ -339,36 +338,4 @@ pub(super) fn content_type(response: &Response) -> &str {
 
 fn is_sse_address(url: &Url) -> bool {
     url.path().trim_end_matches('/').ends_with("/sse")
-}
-
-/// The headers by which the stateless protocol wants to be routed.
-fn routing(method: &str, name: Option<&str>) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(ProtocolVersion::V_2026_07_28.as_str()));
-    let plain = |text: &str| HeaderValue::from_str(text).ok().filter(|_| text.is_ascii() && text.trim() == text);
-    if let Some(method) = plain(method) {
-        headers.insert(METHOD, method);
-    }
-    if let Some(name) = name {
-        use base64::Engine as _;
-        let coded = || format!("=?base64?{}?=", base64::prelude::BASE64_STANDARD.encode(name));
-        let ambiguous = name.starts_with("=?base64?");
-        let value = plain(name).filter(|_| !ambiguous).or_else(|| HeaderValue::from_str(&coded()).ok());
-        headers.extend(value.map(|value| (NAME, value)));
-    }
-    headers
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_no_header_can_hold_are_coded() {
-        let name = |text: &str| routing("tools/call", Some(text))[NAME].to_str().unwrap().to_owned();
-        assert_eq!(name("get_price"), "get_price");
-        assert_eq!(name("preis_é"), "=?base64?cHJlaXNfw6k=?=");
-        assert_eq!(name(" x"), "=?base64?IHg=?=");
-        assert_eq!(routing("tools/list", None)[METHOD], "tools/list");
-    }
 }

@@ -198,6 +198,11 @@ impl Wire {
         too_late(self.lock().end.as_ref())
     }
 
+    /// Says that the tools seem to be others than those that are known.
+    pub(super) fn distrust_list(&self) {
+        self.list_changed.notify_one();
+    }
+
     /// Resolves when the server has said that its tools changed; many such notices in a row count once.
     pub(super) async fn list_changed(&self) {
         self.list_changed.notified().await;
@@ -247,6 +252,7 @@ impl Wire {
             request: None,
             method: Some("notifications/cancelled".into()),
             cancels: Some(id.clone()),
+            mirrored: Vec::new(),
         }));
     }
 
@@ -260,12 +266,13 @@ impl Wire {
             }
             let text = serde_json::to_string(&message).map_err(unsent)?;
             let method = serde_json::from_str::<Named>(&text).ok().map(|named| named.method);
-            return self.push(Frame { text, request: None, method, cancels: None });
+            return self.push(Frame { text, request: None, method, cancels: None, mirrored: Vec::new() });
         };
         let id = envelope.id.clone();
         let token = envelope.request.get_meta().get_progress_token().map(|token| token.0);
         let method = envelope.request.method().to_owned();
         let raw = envelope.request.extensions().get::<RawRequest>().cloned();
+        let mirrored = raw.as_ref().map(|raw| raw.0.mirrored.clone()).unwrap_or_default();
         let (request, text) = match raw {
             Some(raw) => {
                 let meta = serde_json::to_string(envelope.request.get_meta()).map_err(unsent)?;
@@ -310,7 +317,8 @@ impl Wire {
             let number = inner.sent;
             inner.pending.insert(id.clone(), Pending { number, token, kind: request });
         }
-        self.push(Frame { text, request: Some(id.clone()), method: Some(method), cancels: None }).inspect_err(|error| {
+        let frame = Frame { text, request: Some(id.clone()), method: Some(method), cancels: None, mirrored };
+        self.push(frame).inspect_err(|error| {
             if let Some(Pending { kind: Kind::Raw(raw), .. }) = self.lock().pending.remove(&id) {
                 raw.settle(Err(error.clone()));
             }
@@ -361,7 +369,7 @@ impl Wire {
             }
         };
         let text = format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id.get());
-        if self.push(Frame { text, request: None, method: None, cancels: None }).is_err() {
+        if self.push(Frame { text, request: None, method: None, cancels: None, mirrored: Vec::new() }).is_err() {
             self.log.warn_once("does not read the answers to its own requests");
         }
     }

@@ -17,6 +17,8 @@ pub(in crate::supervisor) struct Frame {
     pub(in crate::supervisor) method: Option<String>,
     /// The request that it gives up, if it does that.
     pub(in crate::supervisor) cancels: Option<RequestId>,
+    /// Arguments in it that are to be said beside it, too, where the transport has a place for that.
+    pub(in crate::supervisor) mirrored: Vec<(String, String)>,
 }
 
 /// How a raw request ended without a result.
@@ -51,6 +53,8 @@ pub(in crate::supervisor) struct RawRequest(pub(super) Arc<RawParts>);
 pub(super) struct RawParts {
     /// The members of `params` but `_meta`, without braces.
     pub(super) params: String,
+    /// See [`Frame::mirrored`].
+    pub(super) mirrored: Vec<(String, String)>,
     pub(super) reply: Mutex<Option<oneshot::Sender<Reply>>>,
     pub(super) progress: Notify,
     pub(super) abandoned: AtomicBool,
@@ -58,10 +62,14 @@ pub(super) struct RawParts {
 
 impl RawRequest {
     /// A request with these members of `params` (`"name":"t","arguments":{}`), and where its reply will come.
-    pub(in crate::supervisor) fn new(params: String) -> (Self, oneshot::Receiver<Reply>) {
+    pub(in crate::supervisor) fn new(
+        params: String,
+        mirrored: Vec<(String, String)>,
+    ) -> (Self, oneshot::Receiver<Reply>) {
         let (reply, receiver) = oneshot::channel();
         let parts = RawParts {
             params,
+            mirrored,
             reply: Mutex::new(Some(reply)),
             progress: Notify::new(),
             abandoned: AtomicBool::new(false),
