@@ -14,6 +14,7 @@ mod chaos;
 mod claude_code;
 mod compat;
 mod configs;
+mod conformance;
 mod ctl;
 mod fidelity;
 mod harness;
