@@ -4,7 +4,6 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Method, header};
-use jiff::Timestamp;
 use reqwest::Response;
 use tokio::{
     sync::{Semaphore, mpsc, watch},
@@ -15,10 +14,13 @@ use url::Url;
 use super::{
     http::{
         events::{Events, Item},
-        is_type, read_body,
+        exchange::refusal,
+        is_type,
+        patience::{Manner, Patience},
+        read_body,
         remote::{Outgoing, Remote, SendError, body_error, same_origin},
         take_in,
-        verdict::{Asked, Refusal, Verdict},
+        verdict::{Asked, Verdict},
     },
     link::{Link, StartErrorKind},
     log::ServerLog,
@@ -37,9 +39,6 @@ const POST_LIMIT: Duration = Duration::from_secs(600);
 /// Messages without an answer that may be under way at once; more are dropped.
 const SMALL_TALK: usize = 64;
 
-/// What is read of the body of a refusal, in bytes.
-const REFUSAL_BYTES: usize = 64 * 1024;
-
 /// A conversation with a server.
 #[derive(Debug)]
 struct Talk {
@@ -48,12 +47,19 @@ struct Talk {
     log: ServerLog,
     /// Where messages go, once the server has said it.
     endpoint: watch::Sender<Option<Url>>,
+    patience: Patience,
 }
 
 /// Opens a connection to the server whose stream is at this address.
 pub(super) fn open(remote: Remote, log: &ServerLog) -> Link {
     let (wire, transport, frames) = Wire::new(log.clone(), &[]);
-    let talk = Arc::new(Talk { remote, wire: Arc::clone(&wire), log: log.clone(), endpoint: watch::Sender::new(None) });
+    let talk = Arc::new(Talk {
+        remote,
+        wire: Arc::clone(&wire),
+        log: log.clone(),
+        endpoint: watch::Sender::new(None),
+        patience: Patience::default(),
+    });
     let mut tasks = JoinSet::new();
     let writer = tasks.spawn(write(Arc::clone(&talk), frames));
     tasks.spawn(async move {
@@ -133,39 +139,47 @@ impl Talk {
     async fn post(&self, frame: Frame) {
         let endpoint = self.endpoint.subscribe().wait_for(Option::is_some).await.ok().and_then(|url| url.clone());
         let Some(endpoint) = endpoint else { return };
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let body = Some(frame.text.into());
-        let outgoing = Outgoing { method: Method::POST, url: &endpoint, headers, body };
-        let sent = tokio::time::timeout(POST_LIMIT, self.remote.send(outgoing)).await;
         let opening_request = frame.method.as_deref() == Some("initialize");
         let fail = |error: ReplyError| match &frame.request {
             Some(id) => self.wire.fail(id, error),
             None => self.log.note(&format!("a notification was not accepted: {error}")),
         };
-        let mut response = match sent {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) if opening_request => return self.wire.end_as(kind_of(&error), &error.to_string()),
-            Ok(Err(error @ SendError::Broke { .. })) => {
-                self.wire.suspect();
-                return fail(ReplyError::Lost { reason: error.to_string() });
+        let body = bytes::Bytes::from(frame.text);
+        let patient = !opening_request && frame.method.as_deref() != Some("ping");
+        let mut tries = self.patience.tries(if patient { Manner::Patient } else { Manner::Once });
+        let (verdict, refusal) = loop {
+            if let Err(error) = tries.turn().await {
+                return fail(ReplyError::Busy { reason: error.to_string() });
             }
-            Ok(Err(error)) => {
-                self.wire.suspect();
-                return fail(ReplyError::Unsent { reason: error.to_string() });
+            if frame.request.as_ref().is_some_and(|id| !self.wire.waits_for(id)) {
+                return;
             }
-            Err(_) => return fail(ReplyError::Lost { reason: "the server did not accept the message".to_owned() }),
+            let mut response = match self.send(&endpoint, body.clone()).await {
+                Ok(response) => response,
+                Err(error) if opening_request => return self.wire.end_as(kind_of(&error), &error.to_string()),
+                Err(error @ (SendError::Broke { .. } | SendError::Silent { .. })) => {
+                    self.wire.suspect();
+                    return fail(ReplyError::Lost { reason: error.to_string() });
+                }
+                Err(error) => {
+                    self.wire.suspect();
+                    return fail(ReplyError::Unsent { reason: error.to_string() });
+                }
+            };
+            if response.status().is_success() {
+                // Some answer in the response as well, or in its place.
+                let body = read_body(&mut response, MAX_MESSAGE_BYTES).await.unwrap_or_default();
+                if body.trim_ascii_start().starts_with(b"{") {
+                    take_in(&self.wire, body, frame.request).await;
+                }
+                return;
+            }
+            let refusal = refusal(&mut response).await;
+            let verdict = refusal.judge(self.asked());
+            if !tries.again(&verdict) {
+                break (verdict, refusal);
+            }
         };
-        if response.status().is_success() {
-            // Some answer in the response as well, or in its place.
-            let body = read_body(&mut response, MAX_MESSAGE_BYTES).await.unwrap_or_default();
-            if body.trim_ascii_start().starts_with(b"{") {
-                take_in(&self.wire, body, frame.request).await;
-            }
-            return;
-        }
-        let refusal = refusal(&mut response).await;
-        let verdict = refusal.judge(self.asked());
         if opening_request && verdict != Verdict::Answer {
             let (kind, reason) = opening(verdict);
             return self.wire.end_as(kind, &reason);
@@ -193,6 +207,14 @@ impl Talk {
                 fail(ReplyError::Rpc { code: -32603, message });
             }
         }
+    }
+
+    async fn send(&self, endpoint: &Url, body: bytes::Bytes) -> Result<Response, SendError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let outgoing = Outgoing { method: Method::POST, url: endpoint, headers, body: Some(body) };
+        let sent = tokio::time::timeout(POST_LIMIT, self.remote.send(outgoing)).await;
+        sent.unwrap_or_else(|_| Err(SendError::Silent { limit: POST_LIMIT }))
     }
 
     fn asked(&self) -> Asked {
@@ -256,7 +278,9 @@ fn endpoint(base: &Url, text: &str) -> Result<Url, String> {
 fn kind_of(error: &SendError) -> StartErrorKind {
     match error {
         SendError::Redirected(_) => StartErrorKind::Broken,
-        SendError::Connect { .. } | SendError::Broke { .. } | SendError::Setup(_) => StartErrorKind::Transient,
+        SendError::Connect { .. } | SendError::Broke { .. } | SendError::Silent { .. } | SendError::Setup(_) => {
+            StartErrorKind::Transient
+        }
     }
 }
 
@@ -271,14 +295,6 @@ fn opening(verdict: Verdict) -> End {
         }
         Verdict::Answer => (StartErrorKind::Transient, "the server refused the connection".to_owned()),
     }
-}
-
-async fn refusal(response: &mut Response) -> Refusal {
-    let status = response.status();
-    let headers = response.headers().clone();
-    let body = tokio::time::timeout(Duration::from_secs(5), read_body(response, REFUSAL_BYTES)).await;
-    let body = body.ok().and_then(Result::ok).unwrap_or_default();
-    Refusal::new(status, &headers, body, Timestamp::now())
 }
 
 #[cfg(test)]

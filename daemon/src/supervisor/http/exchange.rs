@@ -9,12 +9,13 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use jiff::Timestamp;
 use reqwest::Response;
 use rmcp::model::{ErrorCode, RequestId};
-use tokio::time::Instant;
 
 use super::{
     BodyError, LAST_EVENT_ID, SESSION_ID, Session, content_type,
     events::{Events, Item},
-    is_type, read_body,
+    is_type,
+    patience::Manner,
+    read_body,
     remote::{SendError, body_error},
     routing::routing,
     take_in,
@@ -24,12 +25,6 @@ use crate::supervisor::{
     link::StartErrorKind,
     wire::{Frame, MAX_MESSAGE_BYTES, ReplyError},
 };
-
-/// A call waits for a server that asks for patience no longer than this.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often it does.
-const PATIENT_TRIES: usize = 3;
 
 /// How often in a row a stream is taken up again that brings nothing new.
 const RESUMES: usize = 3;
@@ -63,6 +58,8 @@ enum Role {
     Initialize,
     /// A tool call: it fails alone.
     Call,
+    /// A question whether the server is there, to which asking for patience is an answer.
+    Ping,
     /// All else that we ask ourselves.
     Ask,
 }
@@ -89,6 +86,7 @@ pub(super) async fn request(session: Arc<Session>, id: RequestId, frame: Frame) 
         Some("server/discover") => Role::Discover,
         Some("initialize") => Role::Initialize,
         Some("tools/call") => Role::Call,
+        Some("ping") => Role::Ping,
         _ => Role::Ask,
     };
     let exchange = Exchange { session: &session, id, role, in_session: false };
@@ -99,19 +97,31 @@ pub(super) async fn request(session: Arc<Session>, id: RequestId, frame: Frame) 
 pub(super) async fn tell(session: Arc<Session>, frame: Frame) -> Outcome {
     let asked = session.asked();
     let headers = headers(&session, &frame);
-    let mut response = match session.send(Method::POST, Some(frame.text.into()), headers).await {
-        Ok(response) => response,
-        Err(error) => {
-            session.log.note(&format!("a notification could not be sent: {error}"));
-            session.wire.suspect();
+    let body = bytes::Bytes::from(frame.text);
+    let mut tries = session.patience.tries(Manner::Patient);
+    let (verdict, refusal) = loop {
+        if let Err(error) = tries.turn().await {
+            session.log.warn_once(&format!("did not get a notification: {error}"));
             return Outcome::Done;
         }
+        let mut response = match session.send(Method::POST, Some(body.clone()), headers.clone()).await {
+            Ok(response) => response,
+            Err(error) => {
+                session.log.note(&format!("a notification could not be sent: {error}"));
+                session.wire.suspect();
+                return Outcome::Done;
+            }
+        };
+        if response.status().is_success() {
+            return Outcome::Done;
+        }
+        let refusal = refusal(&mut response).await;
+        let verdict = refusal.judge(asked);
+        if !tries.again(&verdict) {
+            break (verdict, refusal);
+        }
     };
-    if response.status().is_success() {
-        return Outcome::Done;
-    }
-    let refusal = refusal(&mut response).await;
-    match refusal.judge(asked) {
+    match verdict {
         Verdict::Expired(reason) => return Outcome::Expired(reason),
         Verdict::SignIn(reason) => session.wire.end_as(StartErrorKind::SignIn, &reason),
         verdict => {
@@ -146,7 +156,8 @@ fn tool_name(method: &str, text: &str) -> Option<String> {
     (method == "tools/call").then(|| serde_json::from_str::<Message>(text).ok())?.map(|message| message.params.name)
 }
 
-async fn refusal(response: &mut Response) -> Refusal {
+/// Reads a response that does not say success.
+pub(in crate::supervisor) async fn refusal(response: &mut Response) -> Refusal {
     let status = response.status();
     let headers = response.headers().clone();
     let body = tokio::time::timeout(REFUSAL_LIMIT, read_body(response, REFUSAL_BYTES)).await;
@@ -167,13 +178,13 @@ impl Exchange<'_> {
         let session = self.session;
         let headers = headers(session, &frame);
         let body = bytes::Bytes::from(frame.text);
-        let mut tries = 0;
+        let mut tries = session.patience.tries(match self.role {
+            Role::Initialize | Role::Ping => Manner::Once,
+            Role::Discover | Role::Call | Role::Ask => Manner::Patient,
+        });
         loop {
-            if let Some(until) = session.held_until() {
-                if until > Instant::now() + PATIENCE {
-                    return self.fail(ReplyError::Busy { reason: "the server asks to be left alone for now".into() });
-                }
-                tokio::time::sleep_until(until).await;
+            if let Err(error) = tries.turn().await {
+                return self.fail(ReplyError::Busy { reason: error.to_string() });
             }
             let asked = session.asked();
             self.in_session = asked.in_session;
@@ -188,14 +199,9 @@ impl Exchange<'_> {
             }
             let refusal = refusal(&mut response).await;
             let verdict = refusal.judge(asked);
-            tries += 1;
-            if let Verdict::Busy { after: Some(after), .. } = &verdict {
-                session.hold(*after);
-                if self.role != Role::Initialize && *after <= PATIENCE && tries < PATIENT_TRIES {
-                    continue;
-                }
+            if !tries.again(&verdict) {
+                return self.refused(verdict, refusal.body).await;
             }
-            return self.refused(verdict, refusal.body).await;
         }
     }
 
@@ -225,13 +231,16 @@ impl Exchange<'_> {
         if self.is_opening() {
             let kind = match error {
                 SendError::Redirected(_) => StartErrorKind::Broken,
-                SendError::Connect { .. } | SendError::Broke { .. } | SendError::Setup(_) => StartErrorKind::Transient,
+                SendError::Connect { .. }
+                | SendError::Broke { .. }
+                | SendError::Silent { .. }
+                | SendError::Setup(_) => StartErrorKind::Transient,
             };
             return self.end(kind, &reason);
         }
         self.session.wire.suspect();
         self.fail(match error {
-            SendError::Broke { .. } => ReplyError::Lost { reason },
+            SendError::Broke { .. } | SendError::Silent { .. } => ReplyError::Lost { reason },
             SendError::Connect { .. } | SendError::Redirected(_) | SendError::Setup(_) => ReplyError::Unsent { reason },
         })
     }
@@ -308,7 +317,7 @@ impl Exchange<'_> {
         match self.role {
             Role::Discover => self.fail_rpc(detail.to_owned()),
             Role::Initialize => self.end(StartErrorKind::Broken, detail),
-            Role::Call | Role::Ask => self.fail(ReplyError::Malformed { detail: detail.to_owned() }),
+            Role::Call | Role::Ping | Role::Ask => self.fail(ReplyError::Malformed { detail: detail.to_owned() }),
         }
     }
 
@@ -336,7 +345,7 @@ impl Exchange<'_> {
                 let reason = format!("the server's stream ended before the answer: {cause}");
                 match self.role {
                     Role::Initialize => self.end(StartErrorKind::Transient, &reason),
-                    Role::Discover | Role::Call | Role::Ask => self.fail(ReplyError::Lost { reason }),
+                    Role::Discover | Role::Call | Role::Ping | Role::Ask => self.fail(ReplyError::Lost { reason }),
                 }
             };
             let Some(last) = events.last_id().and_then(|id| HeaderValue::from_str(id).ok()) else {
@@ -346,16 +355,30 @@ impl Exchange<'_> {
                 return lost(&cause);
             }
             tokio::time::sleep(events.retry().unwrap_or_default().min(LONGEST_PAUSE)).await;
-            let mut headers = HeaderMap::new();
-            headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-            headers.insert(LAST_EVENT_ID, last);
-            response = match self.session.send(Method::GET, None, headers).await {
-                Ok(response) if response.status() == StatusCode::OK && is_type(&response, "text/event-stream") => {
-                    response
-                }
-                Ok(response) => return lost(&format!("{cause}; it cannot be taken up again ({})", response.status())),
-                Err(error) => return lost(&error.to_string()),
+            response = match self.take_up(last).await {
+                Ok(response) => response,
+                Err(more) => return lost(&format!("{cause}; {more}")),
             };
+        }
+    }
+
+    /// Asks for what comes behind this event.
+    async fn take_up(&self, last: HeaderValue) -> Result<Response, String> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        headers.insert(LAST_EVENT_ID, last);
+        let mut tries = self.session.patience.tries(Manner::Patient);
+        loop {
+            tries.turn().await.map_err(|error| error.to_string())?;
+            let sent = self.session.send(Method::GET, None, headers.clone()).await;
+            let mut response = sent.map_err(|error| error.to_string())?;
+            if response.status() == StatusCode::OK && is_type(&response, "text/event-stream") {
+                return Ok(response);
+            }
+            let status = response.status();
+            if status.is_success() || !tries.again(&refusal(&mut response).await.judge(self.session.asked())) {
+                return Err(format!("it cannot be taken up again ({status})"));
+            }
         }
     }
 

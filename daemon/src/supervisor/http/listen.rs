@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{
     LAST_EVENT_ID, Session,
     events::{Events, Item},
+    exchange::refusal,
     is_type, take_in,
 };
 use crate::supervisor::wire::ReplyError;
@@ -49,7 +50,7 @@ pub(super) async fn listen(session: Arc<Session>) {
         }
         let jitter = 0.75 + 0.5 * fastrand::f64();
         let wanted = events.retry().unwrap_or_default().min(LONGEST_PAUSE);
-        tokio::time::sleep(pause.mul_f64(jitter).max(wanted)).await;
+        tokio::time::sleep(pause.mul_f64(jitter).max(wanted).max(session.patience.left())).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
@@ -70,7 +71,13 @@ async fn once(session: &Session, events: &mut Events) -> Ended {
     };
     match response.status() {
         StatusCode::OK if is_type(&response, "text/event-stream") => {}
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT => return Ended::Again,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            if let Some(after) = refusal(&mut response).await.retry_after {
+                session.patience.ask(after);
+            }
+            return Ended::Again;
+        }
+        StatusCode::CONFLICT => return Ended::Again,
         status if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED => return Ended::Again,
         // A page, nothing, or a refusal: it has no such stream. Whether the session still lives, the next request
         // tells: some servers answer 404 to what they do not know.

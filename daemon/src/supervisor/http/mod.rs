@@ -6,8 +6,9 @@
 //! out what the server offers now; the supervisor then repeats the calls that were refused.
 
 pub(super) mod events;
-mod exchange;
+pub(super) mod exchange;
 mod listen;
+pub(super) mod patience;
 pub(super) mod remote;
 mod routing;
 pub(super) mod verdict;
@@ -33,6 +34,7 @@ use url::Url;
 
 use self::{
     exchange::Outcome,
+    patience::Patience,
     remote::{Outgoing, Remote, SendError},
     verdict::Asked,
 };
@@ -69,8 +71,7 @@ pub(super) struct Session {
     log: ServerLog,
     /// The id the server gave us.
     id: Mutex<Option<HeaderValue>>,
-    /// No request is sent before this moment.
-    hold: Mutex<Option<Instant>>,
+    patience: Patience,
     /// Requests whose response has not begun.
     unanswered: AtomicUsize,
     /// Becomes true when the handshake is complete.
@@ -85,7 +86,7 @@ pub(super) fn open(remote: Remote, log: &ServerLog) -> Link {
         wire: Arc::clone(&wire),
         log: log.clone(),
         id: Mutex::default(),
-        hold: Mutex::default(),
+        patience: Patience::default(),
         unanswered: AtomicUsize::new(0),
         initialized: watch::Sender::new(false),
     });
@@ -139,15 +140,6 @@ impl Session {
 
     fn set_id(&self, id: Option<HeaderValue>) {
         *self.id.lock().unwrap_or_else(PoisonError::into_inner) = id;
-    }
-
-    /// The moment before which the server does not want to be asked, if that lies ahead.
-    fn held_until(&self) -> Option<Instant> {
-        self.hold.lock().unwrap_or_else(PoisonError::into_inner).filter(|until| *until > Instant::now())
-    }
-
-    fn hold(&self, for_time: Duration) {
-        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + for_time);
     }
 }
 

@@ -43,6 +43,9 @@ pub(in crate::supervisor) enum SendError {
     /// It may have been sent.
     #[error("the connection to {host} broke: {cause}")]
     Broke { host: String, cause: String },
+    /// It was sent, and nothing came back.
+    #[error("the server did not accept the message within {} s", limit.as_secs())]
+    Silent { limit: Duration },
     /// The server sent us elsewhere; nothing was sent there.
     #[error("{0}")]
     Redirected(String),

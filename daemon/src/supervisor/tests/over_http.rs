@@ -298,6 +298,57 @@ async fn servers_that_ask_for_time_get_it() {
     assert_eq!(house.state("fake", ServerState::Ready).await.starts, 2 - 1);
 }
 
+/// Beside calls: the end of the handshake, a stream that is taken up again, and the stream of the server.
+#[tokio::test]
+async fn whatever_is_sent_waits_for_a_server_that_asks_for_time() {
+    let refused = Mutex::new(std::collections::BTreeSet::new());
+    let answer = Mutex::new(String::new());
+    let web = Web::new(move |ask| {
+        let what = format!("{} {}", ask.name(), ask.header("last-event-id").unwrap_or_default());
+        let asked = ["notifications/initialized ", "GET ", "GET e1"].contains(&what.as_str());
+        if asked && refused.lock().unwrap().insert(what.clone()) {
+            return Some(with_header(status(503, ""), "retry-after", "1"));
+        }
+        match what.as_str() {
+            "tools/call " => {
+                *answer.lock().unwrap() = ask.echo().to_string();
+                Some(events(&["id: e1\nretry: 1\ndata: \n\n"]))
+            }
+            "GET e1" => Some(events(&[&format!("data: {}\n\n", answer.lock().unwrap())])),
+            _ => None,
+        }
+    })
+    .await;
+    let house = web.house().await;
+    assert_eq!(web.count("notifications/initialized"), 2);
+    until("the stream of the server is asked for again", || web.count("GET") == 2).await;
+    assert_eq!(text(house.call(r#"{"a":1}"#).await), r#"{"a":1}"#);
+    assert_eq!(web.count("GET"), 4);
+}
+
+/// A question whether the server is there is answered by a wish for patience: it neither waits nor ends anything.
+#[tokio::test]
+async fn a_server_that_asks_for_time_is_alive() {
+    let web = Web::new(|ask| match ask.name() {
+        "tools/call" => Some(status(502, "")),
+        "ping" => Some(with_header(status(429, ""), "retry-after", "60")),
+        _ => None,
+    })
+    .await;
+    let house = web.house().await;
+    assert!(matches!(house.call("{}").await, Err(CallFailure::ConnectionLost { .. })));
+    until("it is asked", || web.count("ping") == 1).await;
+    let reason = loop {
+        match house.call("{}").await {
+            Err(CallFailure::Unavailable { reason, .. }) => break reason,
+            _ => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    };
+    assert!(reason.contains("left alone"), "{reason}");
+    assert_eq!(house.state("fake", ServerState::Ready).await.starts, 1);
+    assert_eq!(web.count("ping"), 1, "its wish is kept");
+}
+
 #[tokio::test]
 async fn an_answer_over_the_limit_fails_its_call() {
     let web = Web::new(|ask| {

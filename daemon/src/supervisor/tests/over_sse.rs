@@ -1,7 +1,11 @@
 //! The older transport over HTTP with a scripted server.
 
-use std::sync::Mutex;
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
 
+use axum::response::Response;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -15,8 +19,12 @@ type Stream = Arc<Mutex<Option<mpsc::Sender<String>>>>;
 
 /// A server that names this endpoint, accepts messages at `/pre/messages?sid=1`, and answers on its stream.
 async fn server(endpoint: &'static str, stream: &Stream) -> Web {
+    Web::new(script(endpoint, stream)).await
+}
+
+fn script(endpoint: &'static str, stream: &Stream) -> impl Fn(&Ask) -> Option<Response> + Send + Sync + 'static {
     let stream = Arc::clone(stream);
-    Web::new(move |ask| {
+    move |ask| {
         if ask.name() == "GET" {
             let (sender, response) = open_events();
             let hello = format!(
@@ -47,8 +55,7 @@ async fn server(endpoint: &'static str, stream: &Stream) -> Web {
             sender.try_send(format!("{other}\n\n")).unwrap();
         }
         Some(status(202, "Accepted"))
-    })
-    .await
+    }
 }
 
 /// What a plain server answers.
@@ -121,6 +128,40 @@ async fn a_forgotten_session_is_replaced() {
     assert!(matches!(result, Err(CallFailure::Unavailable { .. })), "{result:?}");
     assert_eq!(web.count("tools/call"), 2, "it is repeated once");
     house.state("fake", ServerState::Ready).await;
+}
+
+#[tokio::test]
+async fn servers_that_ask_for_time_get_it() {
+    let stream = Stream::default();
+    let plain = script("/pre/messages?sid=1", &stream);
+    let refused = AtomicUsize::new(0);
+    let web = Web::new(move |ask| match (ask.name(), &ask.body["params"]["arguments"]) {
+        ("GET", _) if ask.path == "/busy" => Some(with_header(status(503, ""), "retry-after", "100")),
+        ("notifications/initialized", _) | ("tools/call", _) if refused.fetch_add(1, SeqCst).is_multiple_of(2) => {
+            Some(with_header(status(429, ""), "retry-after", "1"))
+        }
+        ("tools/call", arguments) if arguments["long"] == true => {
+            Some(with_header(status(429, ""), "retry-after", "100"))
+        }
+        _ => plain(ask),
+    })
+    .await;
+    let house = House::new(vec![settings(&web)]);
+    let began = std::time::Instant::now();
+    house.call("{}").await.unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(2));
+    assert_eq!((web.count("notifications/initialized"), web.count("tools/call")), (2, 2));
+    let error = house.call(r#"{"long":true}"#).await.unwrap_err();
+    assert!(error.to_string().contains("asks to wait 100 s"), "{error}");
+    assert_eq!(house.state("fake", ServerState::Ready).await.starts, 1);
+
+    let mut busy = settings(&web);
+    if let Transport::Sse { url, .. } = &mut busy.transport {
+        url.set_path("/busy");
+    }
+    let waiting = House::new(vec![busy]).state("fake", ServerState::Backoff).await;
+    let next: jiff::Timestamp = waiting.next_retry.unwrap().parse().unwrap();
+    assert!(next.duration_since(jiff::Timestamp::now()) > jiff::SignedDuration::from_secs(90), "{next}");
 }
 
 #[tokio::test]
