@@ -188,7 +188,9 @@ impl Gateway {
     /// the daemon's start would otherwise find none of its tools.
     pub async fn settled(&self, concerned: impl Fn(&ServerEntry) -> bool, limit: Duration) {
         let mut catalog = self.catalog.clone();
-        let starting = |entry: &ServerEntry| entry.state == ServerState::Starting && concerned(entry);
+        let starting = |entry: &ServerEntry| {
+            matches!(entry.state, ServerState::Starting | ServerState::Stopping) && concerned(entry)
+        };
         // Before the first catalog, nothing is known of any server.
         let expected = self.settings.borrow().servers.iter().any(|server| server.enabled);
         let unknown = |catalog: &Catalog| expected && catalog.generation == 0;

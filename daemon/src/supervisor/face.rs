@@ -40,6 +40,8 @@ pub(super) struct Report {
     pub(super) transport: &'static str,
     pub(super) scope: Scope,
     pub(super) state: ServerState,
+    /// Whether its tools stand in the catalog, also while it is not ready.
+    pub(super) offers_tools: bool,
     pub(super) since: Timestamp,
     pub(super) pid: Option<u32>,
     pub(super) last_ok: Option<Timestamp>,
@@ -63,6 +65,7 @@ impl Face {
                 transport: settings.transport.kind(),
                 scope: settings.scope,
                 state: if settings.enabled { ServerState::Starting } else { ServerState::Disabled },
+                offers_tools: false,
                 since: Timestamp::now(),
                 pid: None,
                 last_ok: None,
@@ -120,10 +123,16 @@ impl Face {
         self.log.clean(text)
     }
 
-    /// The state, and the tools while it is ready.
+    /// Whether it will soon be ready again, with the tools that are known.
+    pub(super) fn is_renewed(&self) -> bool {
+        let report = self.report();
+        report.offers_tools && report.state != ServerState::Ready
+    }
+
+    /// The state, and the tools that programs may see.
     pub(super) fn offer(&self) -> (ServerState, Option<Arc<Listing>>) {
         let report = self.report();
-        (report.state, report.listing.clone().filter(|_| report.state == ServerState::Ready))
+        (report.state, report.listing.clone().filter(|_| report.offers_tools))
     }
 
     /// Why the server cannot be called, for people; none when it can.
@@ -187,7 +196,9 @@ impl Face {
     pub(super) fn gone(&self) {
         let mut report = self.report();
         report.pid = None;
-        report.listing = None;
         report.protocol = None;
+        if !report.offers_tools {
+            report.listing = None;
+        }
     }
 }

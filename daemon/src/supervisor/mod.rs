@@ -104,7 +104,11 @@ impl Supervisor {
     pub async fn call(&self, call: ServerCall) -> Result<CallResult, CallFailure> {
         let face = self.face(&call).await?;
         let line = face.line.borrow().clone();
-        let Some(line) = line else { return Err(unavailable(&face)) };
+        let line = match line {
+            Some(line) => line,
+            None if face.is_renewed() => next_line(&face, None, &call).await.ok_or_else(|| unavailable(&face))?,
+            None => return Err(unavailable(&face)),
+        };
         let tally = Tally { face: &face, ok: None };
         let result = match line.call(&call).await {
             Err(CallEnd::Expired { reason }) => repeat(&face, &line, &call, reason).await,
@@ -199,10 +203,24 @@ impl Supervisor {
 /// Repeats a call in the session that follows the one that is over, once: no session may be asked for over and over.
 async fn repeat(face: &Face, old: &Arc<Line>, call: &ServerCall, reason: String) -> Result<CallResult, CallFailure> {
     let unavailable = |reason| CallFailure::Unavailable { server: face.name.clone(), reason };
+    let Some(next) = next_line(face, Some(old), call).await else {
+        return Err(unavailable(format!("{reason}; it is reconnecting")));
+    };
+    next.call(call).await.map_err(|end| match end {
+        CallEnd::Failed(failure) => failure,
+        CallEnd::Expired { reason } => {
+            unavailable(format!("{reason}, also right after a reconnect; it is reconnecting"))
+        }
+    })
+}
+
+/// The connection that follows, unless that takes too long or the server is given up.
+async fn next_line(face: &Face, old: Option<&Arc<Line>>, call: &ServerCall) -> Option<Arc<Line>> {
     let mut line = face.line.subscribe();
     let renewed = async {
         loop {
-            let next = line.borrow_and_update().clone().filter(|next| !Arc::ptr_eq(next, old));
+            let next = line.borrow_and_update().clone();
+            let next = next.filter(|next| old.is_none_or(|old| !Arc::ptr_eq(next, old)));
             if next.is_some() || face.gave_up() {
                 return next;
             }
@@ -212,15 +230,7 @@ async fn repeat(face: &Face, old: &Arc<Line>, call: &ServerCall, reason: String)
             }
         }
     };
-    let Ok(Some(next)) = tokio::time::timeout(call.timeout.min(RECONNECT_LIMIT), renewed).await else {
-        return Err(unavailable(format!("{reason}; it is reconnecting")));
-    };
-    next.call(call).await.map_err(|end| match end {
-        CallEnd::Failed(failure) => failure,
-        CallEnd::Expired { reason } => {
-            unavailable(format!("{reason}, also right after a reconnect; it is reconnecting"))
-        }
-    })
+    tokio::time::timeout(call.timeout.min(RECONNECT_LIMIT), renewed).await.ok().flatten()
 }
 
 fn unavailable(face: &Face) -> CallFailure {

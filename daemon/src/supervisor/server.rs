@@ -229,7 +229,10 @@ impl Server {
         let before = self.state;
         let (state, action) = self.state.step(event, self.now(), fastrand::f64());
         self.state = state;
-        // A connection on its way out takes no calls.
+        if before.phase != self.state.phase {
+            self.show();
+        }
+        // A connection on its way out takes no calls. Whoever finds it gone finds the reason in the report.
         if !matches!(state.phase, Phase::Ready { .. }) {
             self.face.line.send_if_modified(|line| line.take().is_some());
         }
@@ -237,9 +240,6 @@ impl Server {
             Action::Nothing => {}
             Action::Open => self.queue(),
             Action::Close => self.close(),
-        }
-        if before.phase != self.state.phase {
-            self.show();
         }
     }
 
@@ -258,6 +258,7 @@ impl Server {
                 report.since = Timestamp::now();
             }
             report.next_retry = next_retry;
+            report.offers_tools = self.state.offers_tools();
         }
         let server = self.settings.name.as_str();
         match state {

@@ -42,11 +42,23 @@ pub(super) enum Phase {
     Disabled,
     Stopped,
     Starting,
-    Ready { since: Moment },
-    Stopping { then: Then },
-    Backoff { until: Moment },
-    Failed { until: Moment },
-    NeedsSignIn { until: Moment },
+    /// Starting, in place of a session that the server has ended: what it offers is known.
+    Renewing,
+    Ready {
+        since: Moment,
+    },
+    Stopping {
+        then: Then,
+    },
+    Backoff {
+        until: Moment,
+    },
+    Failed {
+        until: Moment,
+    },
+    NeedsSignIn {
+        until: Moment,
+    },
 }
 
 /// What follows a stop.
@@ -55,6 +67,7 @@ pub(super) enum Then {
     Stop,
     Disable,
     Start,
+    Renew,
     Retry(Retry),
 }
 
@@ -116,7 +129,26 @@ impl State {
     pub(super) const fn due(&self) -> Option<Moment> {
         match self.phase {
             Phase::Backoff { until } | Phase::Failed { until } | Phase::NeedsSignIn { until } => Some(until),
-            Phase::Disabled | Phase::Stopped | Phase::Starting | Phase::Ready { .. } | Phase::Stopping { .. } => None,
+            Phase::Disabled
+            | Phase::Stopped
+            | Phase::Starting
+            | Phase::Renewing
+            | Phase::Ready { .. }
+            | Phase::Stopping { .. } => None,
+        }
+    }
+
+    /// Whether the tools stay in the catalog: a session that is replaced is no reason for programs to miss any.
+    pub(super) const fn offers_tools(&self) -> bool {
+        match self.phase {
+            Phase::Ready { .. } | Phase::Stopping { then: Then::Renew } | Phase::Renewing => true,
+            Phase::Disabled
+            | Phase::Stopped
+            | Phase::Starting
+            | Phase::Stopping { .. }
+            | Phase::Backoff { .. }
+            | Phase::Failed { .. }
+            | Phase::NeedsSignIn { .. } => false,
         }
     }
 
@@ -125,7 +157,7 @@ impl State {
         match self.phase {
             Phase::Disabled => ServerState::Disabled,
             Phase::Stopped => ServerState::Stopped,
-            Phase::Starting => ServerState::Starting,
+            Phase::Starting | Phase::Renewing => ServerState::Starting,
             Phase::Ready { .. } => ServerState::Ready,
             Phase::Stopping { .. } => ServerState::Stopping,
             Phase::Backoff { .. } => ServerState::Backoff,
@@ -140,13 +172,13 @@ impl State {
         let fresh = |phase, action| (Self { phase, failures: 0 }, action);
         let stay = (self, Action::Nothing);
         match (self.phase, event) {
-            (Phase::Starting | Phase::Ready { .. }, Event::Start) => {
+            (Phase::Starting | Phase::Renewing | Phase::Ready { .. }, Event::Start) => {
                 to(Phase::Stopping { then: Then::Start }, Action::Close)
             }
-            (Phase::Starting | Phase::Ready { .. }, Event::Stop) => {
+            (Phase::Starting | Phase::Renewing | Phase::Ready { .. }, Event::Stop) => {
                 to(Phase::Stopping { then: Then::Stop }, Action::Close)
             }
-            (Phase::Starting | Phase::Ready { .. }, Event::Disable) => {
+            (Phase::Starting | Phase::Renewing | Phase::Ready { .. }, Event::Disable) => {
                 to(Phase::Stopping { then: Then::Disable }, Action::Close)
             }
             (Phase::Stopping { .. }, Event::Start) => to(Phase::Stopping { then: Then::Start }, Action::Nothing),
@@ -156,20 +188,25 @@ impl State {
             (_, Event::Stop) => fresh(Phase::Stopped, Action::Nothing),
             (_, Event::Disable) => fresh(Phase::Disabled, Action::Nothing),
 
-            (Phase::Starting, Event::Connected) => to(Phase::Ready { since: now }, Action::Nothing),
-            (Phase::Starting, Event::StartFailed(retry)) => {
+            (Phase::Starting | Phase::Renewing, Event::Connected) => to(Phase::Ready { since: now }, Action::Nothing),
+            (Phase::Starting | Phase::Renewing, Event::StartFailed(retry)) => {
                 to(Phase::Stopping { then: Then::Retry(retry) }, Action::Close)
             }
-            (Phase::Starting, Event::Lost(retry)) => to(Phase::Stopping { then: Then::Retry(retry) }, Action::Close),
+            (Phase::Starting | Phase::Renewing, Event::Lost(retry)) => {
+                to(Phase::Stopping { then: Then::Retry(retry) }, Action::Close)
+            }
             (Phase::Ready { since }, Event::Lost(retry)) => {
                 let failures = if now.saturating_sub(since) >= HEALTHY { 0 } else { self.failures };
-                let phase = Phase::Stopping { then: Then::Retry(retry) };
-                (Self { phase, failures }, Action::Close)
+                let then = if retry == Retry::Now && failures == 0 { Then::Renew } else { Then::Retry(retry) };
+                (Self { phase: Phase::Stopping { then }, failures }, Action::Close)
             }
 
             (Phase::Stopping { then: Then::Stop }, Event::Closed) => fresh(Phase::Stopped, Action::Nothing),
             (Phase::Stopping { then: Then::Disable }, Event::Closed) => fresh(Phase::Disabled, Action::Nothing),
             (Phase::Stopping { then: Then::Start }, Event::Closed) => fresh(Phase::Starting, Action::Open),
+            (Phase::Stopping { then: Then::Renew }, Event::Closed) => {
+                (Self { phase: Phase::Renewing, failures: 1 }, Action::Open)
+            }
             (Phase::Stopping { then: Then::Retry(Retry::Now) }, Event::Closed) if self.failures == 0 => {
                 (Self { phase: Phase::Starting, failures: 1 }, Action::Open)
             }
@@ -277,7 +314,7 @@ mod tests {
                 }
                 state = next;
                 match state.phase {
-                    Phase::Starting | Phase::Ready { .. } => prop_assert!(open && !closing),
+                    Phase::Starting | Phase::Renewing | Phase::Ready { .. } => prop_assert!(open && !closing),
                     Phase::Stopping { .. } => prop_assert!(closing),
                     Phase::Backoff { until } | Phase::Failed { until } => {
                         prop_assert!(!open);
@@ -329,11 +366,17 @@ mod tests {
     /// A server that forgets its session again and again is not asked again and again.
     #[test]
     fn a_lost_session_is_replaced_at_once_but_not_over_and_over() {
-        let closing = |failures| State { phase: Phase::Stopping { then: Then::Retry(Retry::Now) }, failures };
-        let (state, action) = closing(0).step(Event::Closed, Duration::ZERO, 0.5);
-        assert_eq!((state, action), (State { phase: Phase::Starting, failures: 1 }, Action::Open));
-        let (state, action) = closing(1).step(Event::Closed, Duration::ZERO, 0.5);
+        let ready = |failures| State { phase: Phase::Ready { since: Duration::ZERO }, failures };
+        let lost = |failures| ready(failures).step(Event::Lost(Retry::Now), Duration::from_secs(1), 0.5).0;
+        let (state, action) = lost(0).step(Event::Closed, Duration::ZERO, 0.5);
+        assert_eq!((state, action), (State { phase: Phase::Renewing, failures: 1 }, Action::Open));
+        assert!(lost(0).offers_tools() && state.offers_tools());
+        assert!(!state.step(Event::StartFailed(Retry::Now), Duration::ZERO, 0.5).0.offers_tools());
+        let (state, action) = lost(1).step(Event::Closed, Duration::ZERO, 0.5);
         assert_eq!((state.due(), action), (Some(Duration::from_secs(1)), Action::Nothing));
+        assert!(!lost(1).offers_tools() && !state.offers_tools());
+        let first = State { phase: Phase::Stopping { then: Then::Retry(Retry::Now) }, failures: 0 };
+        assert_eq!(first.step(Event::Closed, Duration::ZERO, 0.5).0.phase, Phase::Starting);
     }
 
     #[test]

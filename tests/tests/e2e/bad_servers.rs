@@ -45,10 +45,15 @@ fn a_server_that_never_answers_initialize_holds_up_nobody() {
 #[test]
 fn a_program_waits_for_a_server_it_names_that_is_on_its_way() {
     let mute = fake("mute", &json!({"initialize": "never"}));
-    let world = world(vec![mute, fake("slow", &json!({"initialize": {"delay": 2}}))]);
+    let world = world(vec![mute, fake("slow", &json!({"initialize": {"delay": 2}, "ignore_eof": true}))]);
     let mut session = world.session();
     assert_eq!(session.program("print(await mcp__slow__echo(a=1))").output(), "{'a': 1}\n");
     assert_eq!(world.status().servers[0].state, ServerState::Starting, "a server it does not name held it up");
+
+    // The same while it is restarted.
+    assert_eq!(world.ctl(&["restart", "slow"]).code, Some(0));
+    world.wait_servers("it is being stopped", |servers| servers[1].state == ServerState::Stopping);
+    assert_eq!(session.program("print(await mcp__slow__echo(a=2))").output(), "{'a': 2}\n");
 }
 
 #[test]

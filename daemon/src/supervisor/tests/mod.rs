@@ -4,6 +4,7 @@ mod bad_input;
 mod life;
 mod over_http;
 mod over_sse;
+mod stateless;
 mod traffic;
 mod web;
 
@@ -128,6 +129,13 @@ impl House {
     fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
+}
+
+/// The text of a result.
+fn text(result: Result<CallResult, CallFailure>) -> String {
+    let raw = result.unwrap().raw;
+    let value: serde_json::Value = serde_json::from_str(raw.get()).unwrap();
+    value["content"][0]["text"].as_str().unwrap().to_owned()
 }
 
 async fn until(what: &str, done: impl Fn() -> bool) {

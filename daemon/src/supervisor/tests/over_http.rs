@@ -12,12 +12,6 @@ use super::{
     *,
 };
 
-fn text(result: Result<CallResult, CallFailure>) -> String {
-    let raw = result.unwrap().raw;
-    let value: serde_json::Value = serde_json::from_str(raw.get()).unwrap();
-    value["content"][0]["text"].as_str().unwrap().to_owned()
-}
-
 fn unavailable(result: Result<CallResult, CallFailure>) -> String {
     match result {
         Err(CallFailure::Unavailable { reason, .. }) => reason,
@@ -122,6 +116,40 @@ async fn a_lost_session_is_replaced_once_and_its_calls_repeated() {
         assert_eq!(web.count("initialize"), 2, "{code}");
         assert_eq!(house.state("fake", ServerState::Ready).await.starts, 2);
     }
+}
+
+/// Programs that start, and calls that are made, while a session is replaced.
+#[tokio::test]
+async fn nobody_misses_a_tool_while_a_session_is_replaced() {
+    let handshakes = AtomicUsize::new(0);
+    let held = Arc::new(Mutex::new(None));
+    let hold = Arc::clone(&held);
+    let web = Web::new(move |ask| match (ask.name(), ask.header("mcp-session-id")) {
+        ("initialize", _) if handshakes.fetch_add(1, SeqCst) == 1 => {
+            let (sender, response) = open_events();
+            let result = json!({ "protocolVersion": "2025-06-18", "capabilities": {} });
+            let answer = json!({ "jsonrpc": "2.0", "id": ask.body["id"], "result": result });
+            *hold.lock().unwrap() = Some((sender, format!("data: {answer}\n\n")));
+            Some(with_header(response, "mcp-session-id", "session-2"))
+        }
+        ("tools/call", Some("session-1")) => Some(status(404, "")),
+        _ => None,
+    })
+    .await;
+    let house = web.house().await;
+    let generation = house.supervisor.catalog().borrow().generation;
+    let (first, second) = tokio::join!(house.call(r#"{"n":1}"#), async {
+        house.status("fake", |status| status.state == ServerState::Starting && status.starts == 2).await;
+        until("the handshake runs", || held.lock().unwrap().is_some()).await;
+        let shown = house
+            .catalog(|catalog| catalog.generation > generation && catalog.servers[0].state == ServerState::Starting)
+            .await;
+        assert_eq!((shown.servers[0].state, shown.tools.len()), (ServerState::Starting, 1));
+        let (sender, answer) = held.lock().unwrap().take().unwrap();
+        tokio::join!(house.call(r#"{"n":2}"#), async { sender.send(answer).await.unwrap() }).0
+    });
+    assert_eq!((text(first), text(second)), (r#"{"n":1}"#.into(), r#"{"n":2}"#.into()));
+    assert_eq!(web.count("initialize"), 2);
 }
 
 #[tokio::test]
@@ -409,81 +437,4 @@ async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
     let asks = web.asks();
     let id = |name: &str, path: &str| asks.iter().find(|ask| ask.name() == name).unwrap().body.pointer(path).cloned();
     assert_eq!(id("notifications/cancelled", "/params/requestId"), id("tools/call", "/id"));
-}
-
-#[tokio::test]
-async fn the_stateless_protocol_is_spoken_where_a_server_offers_it() {
-    let web = Web::new(|ask| {
-        let id = &ask.body["id"];
-        match ask.name() {
-            "server/discover" => {
-                let result = json!({
-                    "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {},
-                    "serverInfo": { "name": "web", "version": "1" }, "ttlMs": 0, "cacheScope": "private",
-                });
-                Some(json_response(&json!({ "jsonrpc": "2.0", "id": id, "result": result })))
-            }
-            "ping" => Some(status(404, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}"#)),
-            _ => None,
-        }
-    })
-    .await;
-    let mut settings = web.settings("/mcp");
-    settings.protocol = Protocol::Auto;
-    let house = House::new(vec![settings]);
-    let ready = house.state("fake", ServerState::Ready).await;
-    assert_eq!(ready.protocol.as_deref(), Some("2026-07-28"));
-    assert_eq!(text(house.call("{}").await), "{}");
-    let asks = web.asks();
-    assert_eq!((web.count("initialize"), web.count("GET")), (0, 0));
-    for ask in asks.iter().filter(|ask| ask.method == ::http::Method::POST) {
-        assert_eq!(ask.header("mcp-method"), Some(ask.name()));
-        assert_eq!(ask.header("mcp-protocol-version"), Some("2026-07-28"));
-        assert_eq!(ask.header("mcp-session-id"), None);
-        assert_eq!(ask.header("mcp-name"), (ask.name() == "tools/call").then_some("echo"));
-    }
-}
-
-/// What the tool wants mirrored changes between its listing and the call.
-#[tokio::test]
-async fn arguments_are_mirrored_as_the_server_wants_it_now() {
-    let listed = AtomicUsize::new(0);
-    let web = Web::new(move |ask| {
-        let answer = |result| Some(json_response(&json!({ "jsonrpc": "2.0", "id": ask.body["id"], "result": result })));
-        match ask.name() {
-            "server/discover" => answer(json!({ "supportedVersions": ["2026-07-28"] })),
-            "tools/list" => {
-                let name = if listed.fetch_add(1, SeqCst) == 0 { "Old" } else { "New" };
-                let schema = json!({ "properties": { "p": { "type": "string", "x-mcp-header": name } } });
-                answer(json!({ "tools": [{ "name": "echo", "inputSchema": schema }] }))
-            }
-            "tools/call" if ask.header("mcp-param-new").is_none() => {
-                let error = json!({ "code": -32020, "message": "Header mismatch" });
-                Some(status(400, &json!({ "jsonrpc": "2.0", "id": ask.body["id"], "error": error }).to_string()))
-            }
-            _ => None,
-        }
-    })
-    .await;
-    let mut settings = web.settings("/mcp");
-    settings.protocol = Protocol::Auto;
-    let house = House::new(vec![settings]);
-    house.state("fake", ServerState::Ready).await;
-    assert_eq!(text(house.call(r#"{"p":"é"}"#).await), r#"{"p":"é"}"#);
-    let asks = web.asks();
-    let calls: Vec<&Ask> = asks.iter().filter(|ask| ask.name() == "tools/call").collect();
-    let told = |name: &str| calls.iter().map(|ask| ask.header(name)).collect::<Vec<_>>();
-    assert_eq!(told("mcp-param-old"), [Some("=?base64?w6k=?="), None]);
-    assert_eq!(told("mcp-param-new"), [None, Some("=?base64?w6k=?=")]);
-    until("the catalog follows", || web.count("tools/list") == 3).await;
-}
-
-#[tokio::test]
-async fn an_older_server_is_initialized_when_it_refuses_discovery() {
-    let web = Web::new(|ask| (ask.name() == "server/discover").then(|| status(400, "what?"))).await;
-    let mut settings = web.settings("/mcp");
-    settings.protocol = Protocol::Auto;
-    let house = House::new(vec![settings]);
-    house.state("fake", ServerState::Ready).await;
-    assert_eq!(web.count("initialize"), 1);
 }
