@@ -42,11 +42,12 @@ pub fn start(log_dir: &Path) -> Result<WorkerGuard, InitError> {
     Ok(guard)
 }
 
-/// rmcp tells of each notification at `info` and prints whole results at `debug`; it is kept to warnings.
+/// rmcp prints whole results at `debug`, and warns of each request whose answer the wire took before it; it is kept to
+/// errors.
 fn filter() -> EnvFilter {
     let wanted = std::env::var("PTC_LOG").ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "info".to_owned());
     let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|_| EnvFilter::new("info"));
-    ["rmcp=warn", "hyper=warn", "hyper_util=warn", "reqwest=warn", "h2=warn", "rustls=warn"]
+    ["rmcp=error", "hyper=warn", "hyper_util=warn", "reqwest=warn", "h2=warn", "rustls=warn"]
         .into_iter()
         .filter_map(|directive| directive.parse().ok())
         .fold(filter, EnvFilter::add_directive)

@@ -20,6 +20,7 @@ mod fidelity;
 mod harness;
 mod http_servers;
 mod lifetimes;
+mod networks;
 mod public_servers;
 mod sdk_clients;
 mod seeds;
