@@ -10,6 +10,7 @@
 mod busy;
 mod call;
 mod catalog;
+mod clocks;
 mod face;
 mod framing;
 mod handshake;

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use ptc_protocol::{
@@ -20,6 +20,7 @@ use tokio::{
 
 use super::{
     catalog::{Catalog, NamedTools, Offer, listing::Listing},
+    clocks::Clocks,
     face::Face,
     server::{Command, Server, Surroundings},
 };
@@ -36,9 +37,6 @@ const PUBLISH_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often the clocks are compared.
 const CLOCK_PAUSE: Duration = Duration::from_secs(2);
-
-/// The wall clock ahead of ours by this much means that the computer slept.
-const CLOCK_JUMP: Duration = Duration::from_secs(10);
 
 /// An instance of a session that has not been called for so long is stopped.
 const SESSION_IDLE: Duration = Duration::from_secs(900);
@@ -177,7 +175,7 @@ impl SupervisorTask {
         let changed = Arc::clone(&self.surroundings.changed);
         let mut ticks = tokio::time::interval(CLOCK_PAUSE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut clocks = (SystemTime::now(), Instant::now());
+        let mut clocks = Clocks::now();
         let mut published = Instant::now();
         let mut dirty = false;
         let done = loop {
@@ -350,11 +348,12 @@ impl SupervisorTask {
         self.list();
     }
 
-    fn compare_clocks(&self, clocks: &mut (SystemTime, Instant)) {
-        let now = (SystemTime::now(), Instant::now());
-        let wall = now.0.duration_since(clocks.0).unwrap_or_default();
-        if wall > now.1.duration_since(clocks.1) + CLOCK_JUMP {
-            tracing::info!("the clock jumped; waiting servers are tried again");
+    fn compare_clocks(&self, clocks: &mut Clocks) {
+        let now = Clocks::now();
+        if now.slept_since(clocks) {
+            tracing::info!(
+                "the clock jumped; waiting servers are tried again, connected ones asked whether they are there"
+            );
             self.wakes.send_modify(|wakes| *wakes += 1);
         }
         *clocks = now;

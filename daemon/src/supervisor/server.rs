@@ -180,6 +180,9 @@ impl Server {
             News::Happened(event) => {
                 if event == Event::Closed {
                     self.busy = Busy::No;
+                } else if let (Event::Woke, Busy::Up(up)) = (event, &self.busy) {
+                    // A connection does not notice that its counterpart went away meanwhile.
+                    up.link.wire.suspect();
                 }
                 self.happened(event);
             }

@@ -17,7 +17,10 @@ use ptc_protocol::{
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
-use super::{CallFailure, CallResult, Catalog, ServerCall, Supervisor, Tool};
+use super::{
+    CallFailure, CallResult, Catalog, ServerCall, Supervisor, Tool,
+    server::{Server, Surroundings},
+};
 use crate::{
     config::settings::{Protocol, Scope, Secret, ServerSettings, Settings, Transport},
     guardian::Guardian,

@@ -8,7 +8,7 @@ use std::sync::{
 use serde_json::json;
 
 use super::{
-    web::{Ask, Web, events, json_response, open_events, plain, status, with_header},
+    web::{Ask, Web, compressed, events, json_response, open_events, plain, status, with_header},
     *,
 };
 
@@ -375,6 +375,53 @@ async fn a_server_that_asks_for_time_is_alive() {
     assert!(reason.contains("left alone"), "{reason}");
     assert_eq!(house.state("fake", ServerState::Ready).await.starts, 1);
     assert_eq!(web.count("ping"), 1, "its wish is kept");
+}
+
+/// What the computer's sleep does to a server that waits for its next try, and to one that is connected.
+#[tokio::test]
+async fn a_wake_from_sleep_is_the_time_to_look_at_servers() {
+    let busy = AtomicUsize::new(0);
+    let web = Web::new(move |ask| {
+        let first = ask.name() == "initialize" && busy.fetch_add(1, SeqCst) == 0;
+        first.then(|| with_header(status(503, ""), "retry-after", "250"))
+    })
+    .await;
+    let (wake, wakes) = tokio::sync::watch::channel(0);
+    let directory = tempfile::tempdir().unwrap();
+    let surroundings = Surroundings {
+        guardian: Guardian::absent(),
+        log_dir: directory.path().to_owned(),
+        cold_starts: Arc::new(tokio::sync::Semaphore::new(1)),
+        changed: Arc::default(),
+        wakes,
+        epoch: tokio::time::Instant::now(),
+    };
+    let (server, face, _commands) = Server::new(web.settings("/mcp"), surroundings);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(server.run());
+    until("it waits", || face.report().state == ServerState::Backoff).await;
+    wake.send_modify(|wakes| *wakes += 1);
+    until("it is tried again", || face.report().state == ServerState::Ready).await;
+    let began = std::time::Instant::now();
+    wake.send_modify(|wakes| *wakes += 1);
+    until("it is asked whether it is there", || web.count("ping") == 1).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "before its usual time");
+}
+
+#[tokio::test]
+async fn compressed_answers_are_read() {
+    let web = Web::new(|ask| {
+        (ask.name() == "tools/call").then(|| match ask.body["params"]["arguments"]["events"] == true {
+            true => compressed(&format!("data: {}\n\n", ask.echo()), "text/event-stream"),
+            false => compressed(&ask.echo().to_string(), "application/json"),
+        })
+    })
+    .await;
+    let house = web.house().await;
+    for arguments in ["{}", r#"{"events":true}"#] {
+        assert_eq!(text(house.call(arguments).await), arguments);
+    }
+    assert!(web.asks().iter().all(|ask| ask.header("accept-encoding").unwrap().contains("gzip")));
 }
 
 #[tokio::test]

@@ -175,3 +175,23 @@ pub(super) fn open_events() -> (mpsc::Sender<String>, Response) {
     let body = Body::from_stream(stream.map(|piece: String| Ok::<_, Infallible>(Bytes::from(piece))));
     (sender, with_header(Response::new(body), "content-type", "text/event-stream"))
 }
+
+/// A body in the format of gzip; for the sake of a small test it is only wrapped.
+pub(super) fn compressed(body: &str, kind: &str) -> Response {
+    let length = u16::try_from(body.len()).unwrap();
+    let mut checksum = u32::MAX;
+    for byte in body.bytes() {
+        checksum ^= u32::from(byte);
+        for _ in 0..8 {
+            checksum = (checksum >> 1) ^ (0xedb8_8320 & (checksum & 1).wrapping_neg());
+        }
+    }
+    let mut bytes = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1];
+    bytes.extend(length.to_le_bytes());
+    bytes.extend((!length).to_le_bytes());
+    bytes.extend(body.bytes());
+    bytes.extend((!checksum).to_le_bytes());
+    bytes.extend(u32::from(length).to_le_bytes());
+    let response = with_header(Response::new(Body::from(bytes)), "content-encoding", "gzip");
+    with_header(response, "content-type", kind)
+}
