@@ -1,6 +1,6 @@
 //! A tiny second process that cleans up when the daemon dies without a word (SIGKILL, out of memory).
 //!
-//! The daemon writes the process groups and scratch directories it owns to the guardian's stdin, one line each; when
+//! The daemon writes the process groups, marks of processes and scratch directories it owns to the guardian's stdin, one line each; when
 //! that pipe closes, the guardian kills and removes whatever is still listed. It knows nothing of servers or programs.
 
 use std::{
@@ -11,10 +11,13 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, ExitCode, Stdio},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use ptc_protocol::exit;
 use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::mark::Mark;
 
 /// The hidden subcommand of `ptcd` that runs [`main`].
 pub const SUBCOMMAND: &str = "__guardian";
@@ -22,9 +25,16 @@ pub const SUBCOMMAND: &str = "__guardian";
 /// Times a guardian that died is replaced before the daemon goes on without one.
 const RESPAWNS: u32 = 5;
 
+/// How often processes with a mark are looked for, until there are none.
+const LOOKS: usize = 20;
+
+/// Between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Entry {
     Group(i32),
+    Mark(Mark),
     Directory(PathBuf),
 }
 
@@ -33,6 +43,7 @@ impl Entry {
     fn line(&self, sign: char) -> String {
         match self {
             Self::Group(pgid) => format!("{sign}g {pgid}\n"),
+            Self::Mark(mark) => format!("{sign}m {}\n", mark.as_str()),
             Self::Directory(path) => {
                 let hex: String = path.as_os_str().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
                 format!("{sign}d {hex}\n")
@@ -45,6 +56,7 @@ impl Entry {
         match kind {
             // 0 and 1 would reach our own group or everything.
             "g" => value.parse().ok().filter(|pgid| *pgid > 1).map(Self::Group),
+            "m" => Mark::parse(value).map(Self::Mark),
             "d" => {
                 let bytes: Option<Vec<u8>> = (0..value.len() / 2)
                     .map(|at| value.get(2 * at..2 * at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()))
@@ -95,6 +107,12 @@ impl Guardian {
     #[must_use]
     pub fn group(&self, pgid: i32) -> GroupEntry {
         GroupEntry(self.add(Entry::Group(pgid)))
+    }
+
+    /// Lists a mark whose processes are to be killed if the daemon dies; dropping the entry takes it off the list.
+    #[must_use]
+    pub fn mark(&self, mark: &Mark) -> MarkEntry {
+        MarkEntry(self.add(Entry::Mark(mark.clone())))
     }
 
     /// Lists a directory to be removed if the daemon dies; dropping the entry takes it off the list.
@@ -187,6 +205,11 @@ impl Drop for Listed {
 #[expect(dead_code, reason = "held for its Drop")]
 pub struct GroupEntry(Listed);
 
+/// A listed mark.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held for its Drop")]
+pub struct MarkEntry(Listed);
+
 /// A listed directory.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held for its Drop")]
@@ -222,6 +245,15 @@ fn clean(entry: &Entry) {
         Entry::Group(pgid) => {
             if let Some(pid) = Pid::from_raw(*pgid) {
                 let _gone = kill_process_group(pid, Signal::KILL);
+            }
+        }
+        Entry::Mark(mark) => {
+            // Each look may miss what is being forked meanwhile.
+            for _ in 0..LOOKS {
+                if mark.signal(Some(Signal::KILL)) == 0 {
+                    break;
+                }
+                std::thread::sleep(LOOK_PAUSE);
             }
         }
         Entry::Directory(path) => {

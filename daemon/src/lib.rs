@@ -11,6 +11,7 @@ pub mod front;
 pub mod gateway;
 pub mod guardian;
 pub mod logging;
+pub mod mark;
 pub mod python;
 pub mod reload;
 pub mod removal;

@@ -23,7 +23,7 @@ pub(super) enum Busy {
     Queued(Work<Option<OwnedSemaphorePermit>>),
     /// Connects. The link is with the task, so that it can be closed whatever becomes of the handshake.
     Shaking {
-        link: Link,
+        link: Box<Link>,
         work: Work<Result<Handshake, StartError>>,
         permit: Option<(OwnedSemaphorePermit, Instant)>,
     },

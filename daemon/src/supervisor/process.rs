@@ -1,4 +1,5 @@
-//! A server's process group: known by the guardian while it lives, stopped step by step, and never left behind.
+//! A server's process group, and its descendants elsewhere: known by the guardian while they live, stopped step by
+//! step, and never left behind.
 
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -9,7 +10,10 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::sync::watch;
 
-use crate::guardian::GroupEntry;
+use crate::{
+    guardian::{GroupEntry, Guardian, MarkEntry},
+    mark::Mark,
+};
 
 /// What a server gets to end by itself once its stdin is closed.
 const AFTER_EOF: Duration = Duration::from_millis(1500);
@@ -23,19 +27,25 @@ const AFTER_KILL: Duration = Duration::from_millis(500);
 /// What the rest of a group gets after its leader has ended, before and after SIGKILL.
 const REST_GRACE: Duration = Duration::from_millis(300);
 
+/// How often strays are looked for.
+const STRAY_PAUSE: Duration = Duration::from_millis(30);
+
 /// A process group whose leader is our child. Dropping it kills what is left of it.
 #[derive(Debug)]
 pub(super) struct Process {
     group: Pid,
     exit: watch::Receiver<Option<ExitStatus>>,
-    /// Taken off the guardian's list when the group is gone.
-    entry: Option<GroupEntry>,
+    /// What all descendants of the leader have, unless they hide it.
+    mark: Mark,
+    /// Taken off the guardian's list when all are gone.
+    entries: Option<(GroupEntry, MarkEntry)>,
 }
 
 impl Process {
-    /// A group, with where the exit of its leader will be told.
-    pub(super) fn new(group: Pid, exit: watch::Receiver<Option<ExitStatus>>, entry: GroupEntry) -> Self {
-        Self { group, exit, entry: Some(entry) }
+    /// A group whose leader was started with this mark, with where the leader's exit will be told.
+    pub(super) fn new(group: Pid, mark: Mark, exit: watch::Receiver<Option<ExitStatus>>, guardian: &Guardian) -> Self {
+        let entries = (guardian.group(group.as_raw_nonzero().get()), guardian.mark(&mark));
+        Self { group, exit, mark, entries: Some(entries) }
     }
 
     /// The leader's process id.
@@ -63,13 +73,33 @@ impl Process {
             }
         }
         end_rest(self.group).await;
-        self.entry = None;
+        self.end_strays().await;
+        self.entries = None;
+    }
+
+    /// Ends descendants that have left the group.
+    async fn end_strays(&self) {
+        for signal in [Signal::TERM, Signal::KILL] {
+            let began = Instant::now();
+            let mut next = Some(signal);
+            loop {
+                let (mark, signal) = (self.mark.clone(), next.take());
+                let look = tokio::task::spawn_blocking(move || mark.signal(signal));
+                if matches!(look.await, Ok(0) | Err(_)) {
+                    return;
+                }
+                if began.elapsed() >= REST_GRACE {
+                    break;
+                }
+                tokio::time::sleep(STRAY_PAUSE).await;
+            }
+        }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if self.entry.is_some() {
+        if self.entries.is_some() {
             signal_group(self.group, Signal::KILL);
         }
     }

@@ -322,7 +322,7 @@ impl Server {
                     )))),
                 };
                 let permit = permit.map(|permit| (permit, Instant::now() + COLD_START));
-                self.busy = Busy::Shaking { link, work, permit };
+                self.busy = Busy::Shaking { link: Box::new(link), work, permit };
                 self.surroundings.changed.notify_one();
             }
             Err(error) => self.start_failed(&error),
@@ -359,7 +359,7 @@ impl Server {
             Box::pin(async move { line.listen().await }) as Work<()>
         });
         self.busy = Busy::Up(Box::new(Up {
-            link,
+            link: *link,
             client: handshake.client,
             line: Arc::clone(&line),
             refresh_at: handshake.list_again.then(|| now + REFRESH_LIMIT),

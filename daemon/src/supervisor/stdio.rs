@@ -24,7 +24,11 @@ use super::{
     process::{Process, end_rest, exit_words},
     wire::{Frame, Wire},
 };
-use crate::{config::settings::Secret, guardian::Guardian};
+use crate::{
+    config::settings::Secret,
+    guardian::Guardian,
+    mark::{self, Mark},
+};
 
 /// Variables that every server gets from the daemon's own environment.
 const BASE_ENVIRONMENT: [&str; 11] = [
@@ -76,12 +80,14 @@ pub(super) fn open(program: &Program<'_>, guardian: &Guardian, log: &ServerLog) 
     {
         environment.insert("PATH".into(), path);
     }
+    let mark = Mark::fresh();
     let mut command = Command::new(&executable);
     command
         .arg0(program.command)
         .args(program.args)
         .env_clear()
         .envs(&environment)
+        .env(mark::VARIABLE, mark.as_str())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -103,11 +109,11 @@ pub(super) fn open(program: &Program<'_>, guardian: &Guardian, log: &ServerLog) 
     else {
         return Err(StartError::new(StartErrorKind::Transient, "the process ended before it could be watched"));
     };
-    let entry = guardian.group(group.as_raw_nonzero().get());
     let roots: Vec<String> =
         program.cwd.and_then(|cwd| url::Url::from_directory_path(cwd).ok()).map(String::from).into_iter().collect();
     let (wire, transport, frames) = Wire::new(log.clone(), &roots);
     let (exit, exit_told) = watch::channel(None);
+    let process = Process::new(group, mark, exit_told, guardian);
     let (output_ended, output_end) = oneshot::channel();
     let mut tasks = JoinSet::new();
     let writer = tasks.spawn(write(stdin, frames, Arc::clone(&wire)));
@@ -119,7 +125,7 @@ pub(super) fn open(program: &Program<'_>, guardian: &Guardian, log: &ServerLog) 
         transport: Some(transport),
         tasks,
         writer,
-        process: Some(Process::new(group, exit_told, entry)),
+        process: Some(process),
         session: None,
         needs_pings: false,
     })

@@ -199,6 +199,37 @@ fn a_server_that_keeps_ending_backs_off() {
     assert!(starts < 6, "{starts} starts");
 }
 
+/// It leaves group, session and parent, and ignores whatever can be ignored.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_descendant_that_ran_away_ends_with_its_server_and_with_a_killed_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let pids = dir.path().join("pids");
+    let away = format!("trap '' TERM HUP INT; echo $$ >>{}; while :; do sleep 1; done", pids.display());
+    let inner = fake("s", &json!({}));
+    let words: Vec<String> = std::iter::once(&inner["command"])
+        .chain(inner["args"].as_array().unwrap())
+        .map(|word| format!("'{}'", word.as_str().unwrap()))
+        .collect();
+    let line = format!("(setsid sh -c \"{}\" >/dev/null 2>&1 &); exec {}", away.replace('$', "\\$"), words.join(" "));
+    let mut world = world(vec![stdio("s", "sh".as_ref(), vec![json!("-c"), json!(line.replace('$', "$$"))])]);
+    is_ready(&world, "s");
+    let started = |count: usize| {
+        until("it ran away", PATIENCE, || {
+            let text = fs::read_to_string(&pids).unwrap_or_default();
+            let all: Vec<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
+            (all.len() == count).then_some(all)
+        })
+    };
+    let first = Witness::of(started(1)[0]).unwrap();
+    assert_eq!(world.ctl(&["restart", "s"]).code, Some(0));
+    let second = Witness::of(started(2)[1]).unwrap();
+    all_gone(&[first].into(), Duration::from_secs(1));
+    is_ready(&world, "s");
+    world.kill_daemon();
+    all_gone(&[second].into(), Duration::from_secs(5));
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn no_grandchild_survives_its_server() {
