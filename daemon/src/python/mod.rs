@@ -30,6 +30,7 @@ const BOOTSTRAP: &str = concat!(
     part!("errors"),
     part!("hints"),
     part!("syntax_hints"),
+    part!("value_hints"),
     part!("main"),
     "\nfrom ptc.main import main\n\nmain()\n",
 );

@@ -76,5 +76,6 @@ class NoInput(EOFError):
 
 NoInput.__name__ = NoInput.__qualname__ = "EOFError"
 NoInput.__module__ = "builtins"
+Emitted.emit.__qualname__ = "emit"
 _help.__name__ = "help"
 _input.__name__ = "input"

@@ -50,8 +50,18 @@ def _keep_program_frames(exception, seen):
             exception.stack = None
     _keep_program_frames(exception.__cause__, seen)
     _keep_program_frames(exception.__context__, seen)
+    # What the library handled inside itself says nothing of the program.
+    if exception.__cause__ is not None and exception.__cause__.stack is None and _is_cancellation(exception.__cause__):
+        exception.__cause__ = None
+        exception.__suppress_context__ = True
+    if exception.__context__ is not None and exception.__context__.stack is None:
+        exception.__context__ = None
     for part in exception.exceptions or ():
         _keep_program_frames(part, seen)
+
+
+def _is_cancellation(exception):
+    return "".join(exception.format_exception_only()).startswith("asyncio.exceptions.CancelledError")
 
 
 def is_program_file(filename):
@@ -78,6 +88,15 @@ def program_lines(error):
             lines.append(step.tb_lineno)
         step = step.tb_next
     return lines
+
+
+def modules(error):
+    """Top names of the modules that the exception's traceback goes through."""
+    names, step = set(), error.__traceback__
+    while step is not None:
+        names.add(step.tb_frame.f_globals.get("__name__", "").partition(".")[0])
+        step = step.tb_next
+    return names
 
 
 def thread_failed(args):

@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 class Forgotten:
-    """`count` calls of `name` on one line of the program; `kind` is "tool" or "coroutine"."""
+    """`count` calls of `name` on one line of the program; `kind` is "tool", "task" (a tool call that a task holds) or "coroutine"."""
 
     def __init__(self, kind, name, line, count=1):
         self.kind = kind
@@ -33,6 +33,11 @@ class Forgotten:
     def __str__(self):
         place = f" on line {self.line}" if self.line else ""
         times = f" ({self.count} calls)" if self.count > 1 else ""
+        if self.kind == "task":
+            return (
+                f"{self.name}(...){place} was handed to asyncio but never awaited{times}, so the tool did not run; "
+                "write `await` before asyncio.gather(...), or await the task"
+            )
         effect = "the tool did not run" if self.kind == "tool" else "it did not run"
         return f"{self.name}(...){place} was never awaited{times}, so {effect}; write `await {self.name}(...)`"
 
@@ -55,10 +60,10 @@ def watch_coroutines():
     warnings._warn_unawaited_coroutine = _never_awaited
 
 
-def found(scope, excused=()):
-    """Everything forgotten so far, grouped by line. `scope` is the program's module dict, `excused` numbers of calls not to mention."""
+def found(scope, in_tasks=()):
+    """Everything forgotten so far, grouped by line. `scope` is the program's module dict, `in_tasks` numbers of calls that tasks hold."""
     groups = {}
-    calls = [("tool", name, line) for number, (name, line) in list(_calls.items()) if number not in excused]
+    calls = [("task" if number in in_tasks else "tool", name, line) for number, (name, line) in list(_calls.items())]
     for key in [*calls, *_coroutines, *_held(scope)]:
         groups[key] = groups.get(key, 0) + 1
     return [Forgotten(*key, count) for key, count in groups.items()]

@@ -2,13 +2,15 @@
 
 import difflib
 import errno
-import re
+import itertools
 import sys
 
-from ptc import errors, syntax_hints
+from ptc import errors, syntax_hints, value_hints
 
 NETWORK = {"requests", "httpx", "aiohttp", "urllib3", "websockets", "openai", "anthropic", "boto3"}
 TABLES = {"pandas", "numpy", "polars", "scipy", "matplotlib", "sklearn"}
+CLIENTS = {"mcp", "call_tool", "call_mcp_tool", "use_mcp_tool", "client", "session", "tools"}
+NO_NETWORK = "programs have no network; data comes from the tools"
 NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -20,6 +22,11 @@ class Situation:
         self.tools = tools
         self.servers = servers
         self.forgotten = forgotten
+        self.failing = ""
+
+    def line(self, number):
+        """A line of the program."""
+        return next(itertools.islice(self.source.splitlines(), number - 1, None), "")
 
 
 def hints(error, situation):
@@ -28,16 +35,17 @@ def hints(error, situation):
         error = error.exceptions[0]
     text = _text(error)
     found = []
+    lines = errors.program_lines(error)
+    situation.failing = situation.line(lines[-1]) if lines else ""
     for kind, rule in _RULES:
         if isinstance(error, kind):
             hint = rule(error, text, situation)
             if hint:
                 found.append(hint)
                 break
-    lines = errors.program_lines(error)
     for item in situation.forgotten:
         # On the failing line itself the missing await is the reason only when the message shows it; ours say it themselves.
-        if not lines or item.line != lines[-1] or "ToolCall" in text or "coroutine" in text:
+        if not lines or item.line != lines[-1] or (not found and ("ToolCall" in text or "coroutine" in text)):
             found.append(str(item))
     return found[:5]
 
@@ -60,6 +68,10 @@ def _name(error, text, situation):
         return f"the function is called {' or '.join(full[:3])}"
     if name.startswith("mcp_"):
         return _tool(name, situation.tools)
+    if name in CLIENTS:
+        return f"tools are plain functions here: {_example(situation)}; `await list_callable_tools()` names all"
+    if name == "__file__":
+        return "a program is no file; its working directory is its own and starts empty"
     if name == "servers":
         return "write `import servers` first, or use the global names mcp__<server>__<tool>"
     if name in situation.servers:
@@ -81,12 +93,18 @@ def _tool(name, tools):
     return f"there is no tool {name}; `await list_callable_tools()` gives all {len(tools)}"
 
 
+def _example(situation):
+    return f"`await {next(iter(situation.tools), 'mcp__<server>__<tool>')}(...)`"
+
+
 def _missing_module(error, text, situation):
     top = (error.name or "").partition(".")[0]
     if top == "nest_asyncio":
         return "leave it out: asyncio.run() works in a program as it is"
-    if top == "servers" or top.startswith("mcp"):
+    if top == "servers" or top.startswith("mcp__"):
         return None
+    if top.startswith("mcp") or top == "fastmcp":
+        return f"tools need no client and no import: {_example(situation)}, or `from servers import <server>`"
     advice = ""
     if top in NETWORK:
         advice = "; there is no network either, data comes from the tools"
@@ -95,45 +113,17 @@ def _missing_module(error, text, situation):
     return f"only the Python standard library is available{advice}"
 
 
-def _attribute(error, text, situation):
-    found = re.match(r"'(dict|list)' object has no attribute '(\w+)'", text)
-    if found and not hasattr(dict, found[2]):
-        return f"tool results are plain Python values; use [{found[2]!r}] or .get({found[2]!r}) on a dict, an index on a list"
-    return None
-
-
-def _type(error, text, situation):
-    found = re.search(r"object (\w+) can't be used in 'await' expression|'(\w+)' object can't be awaited", text)
-    if found:
-        return "only tool calls and other coroutines are awaited; asyncio.run(...) and plain functions give their value directly"
-    if "'async_generator' object" in text:
-        return "an `await` in a generator expression makes an async generator; use a list: [await f(x) for x in xs]"
-    if "the JSON object must be str, bytes or bytearray" in text:
-        return "tool results are Python values already; leave out json.loads()"
-    if "'coroutine' object" in text and "await" not in text:
-        return "a coroutine was used as a value; write `await` before the call"
-    return None
-
-
-def _runtime(error, text, situation):
-    if "no running event loop" in text:
-        return "write `await ...` at the top level of the program, or start with asyncio.run(main())"
-    if "attached to a different loop" in text or "bound to a different event loop" in text:
-        return "it belongs to another event loop; create and await it inside the same asyncio.run(), or use only top-level await"
-    if "cannot reuse already awaited coroutine" in text:
-        return "a coroutine can be awaited once; keep its result in a variable, or call the function again"
-    if "can't start new thread" in text:
-        return "the number of threads is limited; use asyncio.gather() for concurrent calls"
-    return None
-
-
 def _memory(error, text, situation):
     return "the program reached its memory limit; keep less data at a time"
 
 
 def _os(error, text, situation):
-    if type(error).__module__ == "socket" or type(error).__name__ == "gaierror":
-        return "programs have no network; data comes from the tools"
+    if isinstance(error, TimeoutError):
+        return None if text else "the time that the program itself gave with wait_for() or timeout() was over; calls still running then were cancelled"
+    if type(error).__module__ in ("socket", "urllib.error"):
+        return NO_NETWORK
+    if "multiprocessing" in errors.modules(error):
+        return "the sandbox allows no other processes; make calls at the same time with asyncio.gather(), and share work among threads"
     filename = error.filename
     if isinstance(filename, (str, bytes)):
         name = filename if isinstance(filename, str) else filename.decode("utf-8", "replace")
@@ -153,9 +143,7 @@ _RULES = (
     (SyntaxError, _syntax),
     (NameError, _name),
     (ModuleNotFoundError, _missing_module),
-    (AttributeError, _attribute),
-    (TypeError, _type),
-    (RuntimeError, _runtime),
+    *value_hints.RULES,
     (MemoryError, _memory),
     (OSError, _os),
 )

@@ -91,7 +91,15 @@ def _items(value):
 def describe(value):
     """What a value of a type unknown to JSON is, and how to turn it into one that is known."""
     name = type(value).__name__
-    advice = {
+    advice = advice_for(name)
+    if advice is None and hasattr(type(value), "__dataclass_fields__"):
+        advice = "use dataclasses.asdict(...)"
+    return f"of type {name}, which is not JSON" + (f"; {advice}" if advice else "")
+
+
+def advice_for(name):
+    """How a value of the type with this name becomes one that JSON knows, or None."""
+    return {
         "set": "use list(...) or sorted(...)",
         "frozenset": "use list(...) or sorted(...)",
         "bytes": "use .decode() or base64",
@@ -110,12 +118,10 @@ def describe(value):
         "dict_values": "use list(...)",
         "dict_items": "use list(...) or dict(...)",
         "coroutine": "use await",
+        "ToolCall": "use await",
         "Task": "use await",
         "Future": "use await",
     }.get(name)
-    if advice is None and hasattr(type(value), "__dataclass_fields__"):
-        advice = "use dataclasses.asdict(...)"
-    return f"of type {name}, which is not JSON" + (f"; {advice}" if advice else "")
 
 
 def short(value):

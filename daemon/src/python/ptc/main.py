@@ -115,7 +115,7 @@ class Run:
                 return self._render(error)
         except BaseException as error:
             return self._render(error)
-        lost = forgotten.found(self._scope)
+        lost = forgotten.found(self._scope, self._tasks_not_begun())
         return valid(forgotten.error_text(lost)) if lost else None
 
     def _execute(self):
@@ -145,23 +145,26 @@ class Run:
         from ptc import errors, hints
 
         try:
-            begun = self._tasks_not_begun()
+            # A call that was handed to a task had no time to begin before the program failed; that is not its fault.
+            lost = [item for item in forgotten.found(self._scope, self._tasks_not_begun()) if item.kind != "task"]
             idents = [server["ident"] for server in self._servers]
-            situation = hints.Situation(self._source, self._toolbox.specs, idents, forgotten.found(self._scope, begun))
+            situation = hints.Situation(self._source, self._toolbox.specs, idents, lost)
             found = hints.hints(error, situation)
         except Exception:
             found = []  # A program can break what hints look at; its error still has to come out.
         return errors.render(error, found)
 
     def _tasks_not_begun(self):
-        """Numbers of calls that were handed to a task which had no time to begin before the program failed."""
+        """Numbers of calls that were handed to a task which had no time to begin before the program ended."""
         tasks = asyncio.all_tasks(self._loop) if self._loop is not None else ()
         calls = [task.get_coro() for task in tasks]
         return {call.number for call in calls if type(call) is tools.ToolCall}
 
     def _left_behind(self):
-        """What was still going on when the program ended well."""
+        """What was still going on when the program ended well, and what it seems to have left out."""
         found = []
+        if self._emitted.text is None and not output.written() and program.only_defines(self._source):
+            found.append("the program defines functions but calls none of them; end it with a call, such as `await main()`")
         if self._loop is not None:
             found += forgotten.unfinished_tasks(self._loop, self._scope.keys())
             found += forgotten.failed_tasks()

@@ -31,6 +31,11 @@ def flush():
             pass  # The stream is the program's own; its failures are not the outcome.
 
 
+def written():
+    """Whether the program has written anything."""
+    return _Pipe.last is not None
+
+
 class _Pipe(io.FileIO):
     """A raw descriptor that always writes everything, also when a signal interrupts it."""
 

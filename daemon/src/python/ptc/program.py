@@ -56,6 +56,18 @@ def is_async(code):
     return bool(code.co_flags & inspect.CO_COROUTINE)
 
 
+def only_defines(source):
+    """Whether the program does nothing but import things and define functions: its author forgot to call them."""
+    body = ast.parse(source).body
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    idle = (*functions, ast.ClassDef, ast.Import, ast.ImportFrom)
+    return any(isinstance(node, functions) for node in body) and all(isinstance(node, idle) or _is_docstring(node) for node in body)
+
+
+def _is_docstring(node):
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def new_main():
     """A fresh `__main__` for the program: classes, pickling and annotations look their module up there."""
     module = type(sys)("__main__")

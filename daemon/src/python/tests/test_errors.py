@@ -1,6 +1,7 @@
 """Error texts: the program's own frames, and hints that say what is valid instead."""
 
 import errno
+import re
 import sys
 import unittest
 
@@ -48,6 +49,12 @@ class Frames(unittest.TestCase):
         self.assertIn("The above exception was the direct cause of the following exception:", text)
         self.assertTrue(text.endswith("KeyError: 'k'\n"))
 
+    def test_what_the_library_handled_inside_itself_is_left_out(self):
+        code = "import ast\ndef f():\n    raise LookupError('shown') from handled\nf()"
+        self.assertIn("ValueError: handed on\n\nThe above exception", self.render(code, handled=ValueError("handed on")))
+        code = "import encodings.idna\nfrom importlib.metadata import distribution\ndistribution('no-such')"
+        self.assertTrue(self.render(code).startswith("Traceback (most recent call last):\n  File \"<program>\", line 3"), self.render(code))
+
     def test_syntax_errors_have_their_line(self):
         cases = [
             ("def foo(", '  File "<program>", line 1\n    def foo(\nSyntaxError: \'(\' was never closed\n'),
@@ -94,8 +101,17 @@ class Hints(unittest.TestCase):
             ("r = f(x=1, class='b')", "pass it as **{'class': ...}"),
             ("r = f(user-id='a')", "pass such an argument as **{'user-id': ...}"),
             ("r = f(@type='a')", "pass such an argument as **{'@type': ...}"),
-            ("Here is the code:\n```python\nprint(1)\n```", None),
+            ("Here is the code:\n```python\nprint(1)\n```", "no prose around it"),
+            ("```python\nprint(1)\n```\nThis prints 1.", "no prose around it"),
+            ("text = '''\n```\n'''\nx = = 1\ny = '''\n```\n'''", None),
             ("print(1)\n```\nmore", "no ``` fences"),
+            ("if 1 &lt; 2:\n    print(&quot;x&quot;)", "HTML-escaped"),
+            ("!pip install pandas", "notebook commands"),
+            ("%time f()", "notebook commands"),
+            ("for x in xs:\n    yield x", "`yield` works inside a function"),
+            ("def f():\n\tif True:\n        return 1", "indent with spaces only"),
+            ("exec('await f()')", "write the code into the program itself"),
+            ("exec('1 +')", None),
             ("print(1)\\nprint(2)", "send real line breaks"),
             ("    print(1)\n    print(2)", "remove the common indentation"),
             ("mcp__financial_data__query_financial(ticker='A')", "did you mean mcp__financial_data__query_financials?"),
@@ -107,6 +123,9 @@ class Hints(unittest.TestCase):
             ("x = null", "in Python it is None"),
             ("json.dumps(1)", "write `import json` first"),
             ("some_name", None),
+            ("mcp.s.echo(x=1)", "tools are plain functions here: `await mcp__financial_data__query_financials(...)`"),
+            ("open(__file__)", "a program is no file"),
+            ("raise missing(name='mcp.client')", "tools need no client and no import"),
             ("raise missing(name='pandas')", "only the Python standard library is available; csv, statistics"),
             ("raise missing(name='requests')", "only the Python standard library is available; there is no network"),
             ("raise missing(name='yaml.reader')", "only the Python standard library is available"),
@@ -114,6 +133,25 @@ class Hints(unittest.TestCase):
             ("{'a': 1}.a", "use ['a'] or .get('a')"),
             ("[].foo", "use ['foo']"),
             ("(1).foo", None),
+            ("{'a': 1}.content[0].text", "a tool's result is the value itself, here of type dict, with no .content"),
+            ("'words'.text", "here of type str"),
+            ("'words'.items()", "the value is of type str; print(repr(value)[:300])"),
+            ("None.get('a')", "the value is of type NoneType"),
+            ("'words'.foo", None),
+            ("{'a': 1}['content']", "with no 'content' around it"),
+            ("{'a': 1}['b']", None),
+            ("x = 'words'\nx['a']", "the value is a string, not a dict"),
+            ("import os\nos.environ['API_KEY']", "a program's environment is empty"),
+            ("import json\njson.loads('words')  # await", "text is not JSON"),
+            ("import json\njson.dumps({1, 2})", "use list(...)"),
+            ("import json\njson.dumps(object())", "default=str"),
+            ("import json, datetime\njson.dumps(datetime.date(2024, 1, 1))", ".isoformat()"),
+            ("import os, pathlib\nraise RuntimeError('Could not determine home directory.')", "a program has no home"),
+            ("raise TypeError('inspect_tool() got an unexpected keyword argument')", "inspect_tool(tool_name=...)"),
+            ("raise TypeError('f() got an unexpected keyword argument')", None),
+            ("import urllib.error\nraise urllib.error.URLError('x')", "programs have no network"),
+            ("raise TimeoutError", "the time that the program itself gave"),
+            ("raise TimeoutError('mine')", None),
             ("import json\njson.loads({})", "tool results are Python values already"),
             ("async def g():\n    yield 1\nlist(g())", "use a list: [await f(x) for x in xs]"),
             ("import asyncio\nasyncio.get_running_loop()", "write `await ...` at the top level"),
@@ -138,9 +176,35 @@ class Hints(unittest.TestCase):
                 else:
                     self.assertIn(expected, hint or "")
 
-    def test_await_of_a_value(self):
-        outcome = run("import asyncio\nasync def f():\n    return 1\nawait asyncio.run(f())")
-        self.assertRegex(outcome.error, r"TypeError: .*\nhint: only tool calls and other coroutines are awaited")
+    def test_quotes_inside_of_f_strings(self):
+        if sys.version_info < (3, 12):
+            for code in ("d = {}\nprint(f\"{d[\"a\"]}\")", "xs = []\nprint(f\"{'\\n'.join(xs)}\")"):
+                self.assertIn("takes neither its own quotes nor a backslash", hint_of(code) or "")
+
+    def test_asyncio_used_wrongly(self):
+        cases = [
+            ("import asyncio\nasync def f():\n    return 1\nawait asyncio.run(f())", "only tool calls and other coroutines are awaited"),
+            ("await mcp__s__echo", "a function is awaited by calling it"),
+            ("import asyncio\nasync def main():\n    pass\nasyncio.run(main)", "call the function: asyncio.run(main())"),
+            ("import asyncio\nasyncio.run(asyncio.gather(*[mcp__s__echo(x=1)]))", "at the top level write `await asyncio.gather(*calls)`"),
+            ("import asyncio\nawait asyncio.gather([mcp__s__echo(x=1)])", "write asyncio.gather(*calls)"),
+            ("import asyncio\nawait asyncio.wait([mcp__s__echo(x=1)])", "write `await asyncio.gather(*calls)`"),
+            ("async for r in await mcp__s__echo(x=1):\n    print(r)", "use a plain `for`"),
+            ("async for r in mcp__s__echo(x=1):\n    print(r)", "use a plain `for item in await tool(...)`"),
+            ("await emit(1)", "plain functions give their value directly"),
+            ("emit(1, 2)", "it is called as emit(value)"),
+            ("await inspect_tool(name='x')", "it is called as inspect_tool(tool_name=...)"),
+        ]
+        for (code, hint), outcome in zip(cases, run_all([case[0] for case in cases]), strict=True):
+            with self.subTest(code):
+                self.assertRegex(outcome.error, r"Error: .*\nhint: .*" + re.escape(hint))
+                self.assertEqual(outcome.error.count("hint: "), 1, outcome.error)
+
+    def test_a_timeout_of_the_program_shows_nothing_of_asyncio(self):
+        outcome = run("import asyncio\nawait asyncio.wait_for(asyncio.sleep(9), 0.01)")
+        self.assertTrue(outcome.error.startswith('Traceback (most recent call last):\n  File "<program>", line 2'), outcome.error)
+        self.assertNotIn("CancelledError", outcome.error)
+        self.assertIn("TimeoutError\nhint: the time that the program itself gave", outcome.error)
 
     def test_foreign_loop(self):
         code = "import asyncio\nasync def f():\n    return 1\ntask = asyncio.create_task(f())\nawait asyncio.sleep(0)\ntask2 = asyncio.create_task(asyncio.sleep(5))\nasync def g():\n    await task2\nasyncio.run(g())"

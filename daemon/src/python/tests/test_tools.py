@@ -174,6 +174,13 @@ class NeverAwaited(unittest.TestCase):
         self.assertIn("ValueError: other", outcome.error)
         self.assertNotIn("hint", outcome.error)
 
+    def test_calls_handed_to_asyncio_and_left_there(self):
+        for hand in ("asyncio.gather(*(mcp__s__echo(x=i) for i in range(2)))", "[asyncio.ensure_future(mcp__s__echo(x=i), loop=loop) for i in range(2)]"):
+            with self.subTest(hand):
+                outcome = run(f"import asyncio\nloop = asyncio.get_event_loop()\nr = {hand}\nprint(r)")
+                self.assertIn("mcp__s__echo(...) on line 3 was handed to asyncio but never awaited (2 calls), so the tool did not run", outcome.error)
+                self.assertIn("write `await` before asyncio.gather(...)", outcome.error)
+
     def test_second_await_is_explained(self):
         outcome = run("r = mcp__s__echo(x=1)\nawait r\nawait r")
         self.assertIn("RuntimeError: this call of mcp__s__echo was awaited already", outcome.error)
@@ -197,6 +204,15 @@ class NeverAwaited(unittest.TestCase):
 
 
 class LeftBehind(unittest.TestCase):
+    def test_functions_that_nobody_called_are_said(self):
+        silent = ["async def main():\n    print(await mcp__s__echo(x=1))", "1\nimport json\nclass A: pass\ndef main():\n    print(1)"]
+        other = ["import json", "", "async def main():\n    pass\nawait main()", "def main():\n    print(1)\nmain()", "def f():\n    return 1\nreturn f()"]
+        for code, outcome in zip(silent + other, run_all(silent + other), strict=True):
+            with self.subTest(code):
+                said = "the program defines functions but calls none of them; end it with a call, such as `await main()`"
+                self.assertEqual(outcome.done["warnings"], [said] if code in silent else [])
+                self.assertTrue(outcome.done["ok"])
+
     def test_unfinished_and_failed_tasks_are_said(self):
         code = (
             "import asyncio\n"
