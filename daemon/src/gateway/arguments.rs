@@ -5,7 +5,7 @@ use serde_json::{Value, value::RawValue};
 use super::{
     failure::{Code, Failure, cut},
     shape::{Field, Shape},
-    signature::type_text,
+    signature::{is_parameter_name, quoted, type_text},
     validate::{Finding, Flaw, Schema, Verdict},
 };
 
@@ -89,7 +89,9 @@ pub(super) fn valid(params: &[Field]) -> String {
     let mut list = String::from("valid: ");
     for (at, param) in params.iter().enumerate() {
         let required = if param.required { ", required" } else { "" };
-        let entry = format!("{} ({}{required})", cut(param.name.clone(), 100), type_text(&param.shape));
+        let name = cut(param.name.clone(), 100);
+        let name = if is_parameter_name(&name) { name } else { quoted(&name) };
+        let entry = format!("{name} ({}{required})", type_text(&param.shape));
         if list.len() + entry.len() > LIST_CHARS {
             list.push_str(if at == 0 { "…" } else { ", …" });
             break;
@@ -116,12 +118,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::gateway::repair::Role;
     use crate::gateway::signature::Signature;
 
     fn verdict(schema: &Value, arguments: &Value) -> Result<(), String> {
         let raw = |value: &Value| serde_json::value::to_raw_value(value).unwrap();
         let params = Signature::new(schema, None).params;
-        check("mcp__s__t", &Schema::new(&raw(schema)), &params, &raw(arguments)).map_err(|failure| {
+        check("mcp__s__t", &Schema::new(&raw(schema), Role::Arguments), &params, &raw(arguments)).map_err(|failure| {
             assert_eq!(failure.code, Code::InvalidArguments);
             failure.message
         })
@@ -166,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn names_that_python_cannot_write_are_quoted_and_names_only_required_are_told() {
+        let schema = json!({"type": "object", "required": ["q", "user-id"], "properties": {"user-id": {"type": "string"}, "": {}}});
+        assert_eq!(
+            verdict(&schema, &json!({"user-id": "x"})).unwrap_err(),
+            "mcp__s__t: missing argument 'q'; valid: \"user-id\" (str, required), q (Any, required), \"\" (Any)"
+        );
+    }
+
+    #[test]
     fn a_tool_without_parameters_says_so() {
         let schema = json!({"type": "object", "properties": {}, "additionalProperties": false});
         assert_eq!(
@@ -178,7 +190,7 @@ mod tests {
     fn what_cannot_be_read_for_the_check_is_left_to_the_server() {
         let deep = format!("{{\"ticker\":{}1{}}}", "[".repeat(300), "]".repeat(300));
         let raw = RawValue::from_string(deep).unwrap();
-        let schema = Schema::new(&serde_json::value::to_raw_value(&closed()).unwrap());
+        let schema = Schema::new(&serde_json::value::to_raw_value(&closed()).unwrap(), Role::Arguments);
         assert_eq!(check("t", &schema, &[], &raw), Ok(()));
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::{
     arguments::close_names,
     failure::cut,
+    repair::Role,
     search::Document,
     signature::{Signature, one_line},
     validate::Schema,
@@ -83,13 +84,13 @@ impl Entry {
 
     /// The compiled schema of the arguments. The first call compiles it, which takes a while for a large one.
     pub fn input(&self) -> &Schema {
-        self.input.get_or_init(|| self.compiled("inputSchema", self.tool.input_schema.as_ref()))
+        self.input.get_or_init(|| self.compiled("inputSchema", self.tool.input_schema.as_ref(), Role::Arguments))
     }
 
     /// The compiled schema of the result, where the tool declares one.
     pub fn output(&self) -> Option<&Schema> {
         let schema = self.tool.output_schema.as_ref()?;
-        Some(self.output.get_or_init(|| self.compiled("outputSchema", schema)))
+        Some(self.output.get_or_init(|| self.compiled("outputSchema", schema, Role::Result)))
     }
 
     /// Whether compiling what is not compiled yet may take longer than a task should hold its thread.
@@ -100,8 +101,8 @@ impl Entry {
                 && self.tool.output_schema.as_ref().is_some_and(|schema| large(schema.get())))
     }
 
-    fn compiled(&self, which: &'static str, schema: &serde_json::value::RawValue) -> Schema {
-        let schema = Schema::new(schema);
+    fn compiled(&self, which: &'static str, schema: &serde_json::value::RawValue, role: Role) -> Schema {
+        let schema = Schema::new(schema, role);
         for note in schema.notes() {
             tracing::warn!(server = %self.tool.server, tool = %self.tool.name, schema = which, error = %note, "schema used in part");
         }

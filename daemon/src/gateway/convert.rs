@@ -2,9 +2,9 @@
 //! digit for digit, and a note for each thing that is left out. Big payloads are copied, never parsed into a tree,
 //! unless a declared schema has to be checked.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
-use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::{Value, value::RawValue};
 
 use super::{
@@ -84,6 +84,8 @@ struct Envelope<'a> {
     notes: Vec<String>,
     /// Notes beyond [`NOTES`].
     unnoted: usize,
+    /// Members `text` that are no text: a value that its author did not write as JSON text.
+    strays: Vec<&'a RawValue>,
 }
 
 impl<'a> Envelope<'a> {
@@ -95,19 +97,38 @@ impl<'a> Envelope<'a> {
             result.value(raw);
             return result;
         };
-        result.is_error = is_error.is_some_and(|flag| flag.get() == "true");
+        // Servers written without a type for it say "true" and 1 as well.
+        result.is_error = is_error.is_some_and(|flag| ["true", "1", "\"true\"", "\"True\""].contains(&flag.get()));
         result.structured = structured.or(legacy).filter(|value| value.get() != "null");
+        if content.is_none() && structured.is_none() && legacy.is_none() && !result.is_error && has_others(raw) {
+            result.value(raw);
+        }
         match content {
             Some(content) if content.get().starts_with('[') => {
                 let mut reader = serde_json::Deserializer::from_str(content.get());
                 // The text is known to be a JSON array; nothing in it can fail to be read as raw items.
                 let _read: Result<(), serde_json::Error> = reader.deserialize_seq(Blocks(&mut result));
             }
-            Some(content) if content.get().starts_with('{') => result.block(content),
+            Some(content) if content.get().starts_with('{') => match members(content, ["type", "text"]) {
+                Some([None, None]) if content.get().len() == 2 => {}
+                Some([None, None]) => result.value(content),
+                _ => result.block(content),
+            },
             Some(content) if content.get() != "null" => result.value(content),
             _ => {}
         }
+        result.take_stray();
         result
+    }
+
+    /// A `text` that is no text is the value where there is nothing else.
+    fn take_stray(&mut self) {
+        if let ([only], [], None, 1) =
+            (self.strays.as_slice(), self.texts.as_slice(), self.structured, self.notes.len() + self.unnoted)
+        {
+            self.structured = Some(only);
+            self.notes.clear();
+        }
     }
 
     /// Something that stands where content should: a string is a text, anything else a value.
@@ -129,6 +150,11 @@ impl<'a> Envelope<'a> {
             return;
         };
         let kind = kind.and_then(string);
+        if let (None | Some("text"), Some(stray)) =
+            (kind.as_deref(), text.filter(|text| !text.get().starts_with('"') && text.get() != "null"))
+        {
+            self.strays.push(stray);
+        }
         let text = text.filter(|text| text.get().starts_with('"'));
         match (kind.as_deref(), text) {
             (None | Some("text"), Some(text)) => self.texts.push(text),
@@ -244,6 +270,13 @@ impl<'a> Envelope<'a> {
     }
 }
 
+/// Whether the object has members that a result has no use for.
+fn has_others(raw: &RawValue) -> bool {
+    let known = ["_meta", "resultType", "isError", "content", "structuredContent", "toolResult"];
+    serde_json::from_str::<HashMap<String, IgnoredAny>>(raw.get())
+        .is_ok_and(|members| members.keys().any(|name| !known.contains(&name.as_str())))
+}
+
 /// The member `result` of an object that has no other.
 fn sole_result(raw: &RawValue) -> Option<&RawValue> {
     let [result] = members(raw, ["result"])?;
@@ -278,12 +311,13 @@ mod tests {
 
     use super::*;
     use crate::gateway::failure::Code;
+    use crate::gateway::repair::Role;
 
     const LIMIT: usize = 1 << 20;
 
     fn with(raw: &str, schema: Option<&Value>, limit: usize) -> Result<Converted, Failure> {
         let raw = RawValue::from_string(raw.to_owned()).unwrap();
-        let schema = schema.map(|schema| Schema::new(&serde_json::value::to_raw_value(schema).unwrap()));
+        let schema = schema.map(|schema| Schema::new(&serde_json::value::to_raw_value(schema).unwrap(), Role::Result));
         convert(&raw, Reading { tool: "t", schema: schema.as_ref(), keeps_text: false, limit })
     }
 
@@ -308,6 +342,11 @@ mod tests {
         assert_eq!(mcp(r#"{"content":"hi"}"#), json!({"texts": ["hi"], "notes": []}));
         assert_eq!(mcp(r#"{"content":{"type":"text","text":"hi"}}"#), json!({"texts": ["hi"], "notes": []}));
         assert_eq!(mcp(r#"{"toolResult":{"x":1}}"#), only(json!({"x": 1})));
+        assert_eq!(mcp(r#"{"rows":[1],"_meta":{}}"#), only(json!({"rows": [1], "_meta": {}})));
+        assert_eq!(mcp(r#"{"_meta":{},"resultType":"complete","isError":false}"#), json!({"texts": [], "notes": []}));
+        assert_eq!(mcp(r#"{"content":{"rows":[1]}}"#), only(json!({"rows": [1]})));
+        assert_eq!(mcp(r#"{"content":{},"structuredContent":{"a":1}}"#), only(json!({"a": 1})));
+        assert_eq!(mcp(r#"{"content":[{"type":"text","text":{"a":1}}]}"#), only(json!({"a": 1})));
         assert_eq!(mcp(r#"[1,2]"#), only(json!([1, 2])));
         assert_eq!(mcp(r#""hi""#), json!({"texts": ["hi"], "notes": []}));
         assert_eq!(mcp("null"), json!({"texts": [], "notes": []}));
@@ -331,6 +370,7 @@ mod tests {
             noted("[non-text content omitted: resource (text/csv)]")
         );
         assert_eq!(block(r#"{"type":"text"}"#), noted("[non-text content omitted: text]"));
+        assert_eq!(block(r#"{"type":"text","text":{"a":1}}"#), noted("[non-text content omitted: text]"));
         assert_eq!(block("5"), noted("[non-text content omitted: unknown]"));
         assert_eq!(block(r#"{"text":"u"}"#), json!({"texts": ["u", "t"], "notes": []}));
         assert_eq!(
@@ -368,10 +408,11 @@ mod tests {
         let failure = with(raw, Some(&schema), LIMIT).unwrap_err();
         assert_eq!(failure.code, Code::ToolError);
         assert_eq!(failure.message.trim_end_matches('\u{fffd}'), "'t' returned an error: repository not found");
-        assert_eq!(
-            with(r#"{"isError":true,"content":[]}"#, None, LIMIT).unwrap_err().message,
-            "'t' returned an error: no details"
-        );
+        for flag in ["true", "\"true\"", "1"] {
+            let raw = format!(r#"{{"isError":{flag},"content":[]}}"#);
+            assert_eq!(with(&raw, None, LIMIT).unwrap_err().message, "'t' returned an error: no details", "{flag}");
+        }
+        assert!(with(r#"{"isError":"false","content":[]}"#, None, LIMIT).is_ok());
     }
 
     #[test]

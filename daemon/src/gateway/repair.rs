@@ -32,9 +32,18 @@ pub(super) struct Repaired {
     pub notes: Vec<String>,
 }
 
+/// What values the schema is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Arguments of a call, which are always an object.
+    Arguments,
+    /// Results of a tool.
+    Result,
+}
+
 /// Compiles the schema text, leaving out what cannot be compiled.
 #[must_use]
-pub(super) fn compile(text: &str) -> Repaired {
+pub(super) fn compile(text: &str, role: Role) -> Repaired {
     let unusable = |note: String| Repaired { validator: None, notes: vec![note] };
     if text.len() > SCHEMA_BYTES {
         return unusable(format!("schema of {} bytes is not checked against; the limit is {SCHEMA_BYTES}", text.len()));
@@ -44,6 +53,10 @@ pub(super) fn compile(text: &str) -> Repaired {
     };
     let mut notes = Vec::new();
     let mut schema = confine(&original, &mut notes);
+    if role == Role::Arguments && !schema.get("type").is_none_or(admits_objects) {
+        remove_key(&mut schema, "type");
+        notes.push("ignored the schema's `/type`, which no arguments can have".into());
+    }
     if !is_bounded(&schema) {
         return unusable("schema applies too many subschemas to one value to be checked against".into());
     }
@@ -67,6 +80,16 @@ pub(super) fn compile(text: &str) -> Repaired {
     }
     notes.push("schema cannot be compiled and is not checked against".into());
     Repaired { validator: None, notes }
+}
+
+/// Whether a value of `type` can be that of an object, as far as can be said.
+fn admits_objects(kind: &Value) -> bool {
+    match kind {
+        Value::String(name) => name == "object",
+        Value::Array(names) => names.iter().any(|name| name == "object"),
+        // No type at all; the compiler says so.
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => true,
+    }
 }
 
 /// Keywords whose value is data, in which nothing is a schema.
@@ -248,6 +271,10 @@ mod tests {
     use super::*;
     use crate::gateway::meter::{Allowance, MeteredNode, run};
 
+    fn compiled(text: &str) -> Repaired {
+        compile(text, Role::Result)
+    }
+
     fn fits(repaired: &Repaired, value: &Value) -> bool {
         let allowance = Allowance { steps: 100_000, time: Duration::from_secs(5) };
         let validator = repaired.validator.as_ref().expect("compiled");
@@ -259,21 +286,21 @@ mod tests {
         for pattern in ["^(?!tmp).*$", "^[^\\s-\\d", "^(a+)+(?!b)$", "["] {
             let schema =
                 json!({"type": "object", "properties": {"q": {"type": "string", "pattern": pattern, "maxLength": 40}}});
-            let repaired = compile(&schema.to_string());
+            let repaired = compiled(&schema.to_string());
             assert_eq!(repaired.notes.len(), 1, "{pattern}: {:?}", repaired.notes);
             assert!(fits(&repaired, &json!({"q": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"})), "{pattern}");
             assert!(!fits(&repaired, &json!({"q": 5})), "{pattern}");
         }
         for pattern in ["(?P<id>[a-z]+)", "^https\\:\\/\\/", "(a+)+$"] {
             let schema = json!({"properties": {"q": {"type": "string", "pattern": pattern}}});
-            assert!(compile(&schema.to_string()).validator.is_some(), "{pattern}");
+            assert!(compiled(&schema.to_string()).validator.is_some(), "{pattern}");
         }
     }
 
     #[test]
     fn a_bad_key_pattern_is_left_out() {
         let schema = json!({"type": "object", "patternProperties": {"(?!x)y": {"type": "string"}}, "required": ["a"]});
-        let repaired = compile(&schema.to_string());
+        let repaired = compiled(&schema.to_string());
         assert!(fits(&repaired, &json!({"a": 1})), "{:?}", repaired.notes);
         assert!(!fits(&repaired, &json!({})));
     }
@@ -282,19 +309,19 @@ mod tests {
     fn dialects_known_and_unknown() {
         let draft4 = json!({"$schema": "http://json-schema.org/draft-04/schema#", "type": "object",
             "properties": {"n": {"type": "integer", "minimum": 0, "exclusiveMinimum": true}}});
-        let repaired = compile(&draft4.to_string());
+        let repaired = compiled(&draft4.to_string());
         assert!(repaired.notes.is_empty(), "{:?}", repaired.notes);
         assert!(fits(&repaired, &json!({"n": 1})) && !fits(&repaired, &json!({"n": 0})));
 
-        let own = compile(
+        let own = compiled(
             &json!({"$schema": "https://example.invalid/own-dialect", "type": "object", "required": ["n"]}).to_string(),
         );
         assert_eq!(own.notes.len(), 1, "{:?}", own.notes);
         assert!(fits(&own, &json!({"n": 1})) && !fits(&own, &json!({})));
 
-        let any = compile(&json!({"type": "any"}).to_string());
+        let any = compiled(&json!({"type": "any"}).to_string());
         assert!(fits(&any, &json!({"n": 1})), "{:?}", any.notes);
-        let mixed = compile(&json!({"type": "object", "properties": {"a": {"type": "any"}, "b": "string", "c": {"exclusiveMinimum": true}},
+        let mixed = compiled(&json!({"type": "object", "properties": {"a": {"type": "any"}, "b": "string", "c": {"exclusiveMinimum": true}},
             "required": ["b"], "additionalProperties": false}).to_string());
         assert!(fits(&mixed, &json!({"b": 1})) && !fits(&mixed, &json!({"a": 1})), "{:?}", mixed.notes);
     }
@@ -305,7 +332,7 @@ mod tests {
             "own": {"$ref": "https://example.invalid/s#/$defs/n"}, "far": {"$ref": "https://other.invalid/x"},
             "lost": {"$ref": "#/$defs/none"}, "anchored": {"$ref": "#num"},
         }, "$defs": {"n": {"$anchor": "num", "type": "integer"}}});
-        let repaired = compile(&schema.to_string());
+        let repaired = compiled(&schema.to_string());
         assert_eq!(repaired.notes.len(), 2, "{:?}", repaired.notes);
         assert!(fits(&repaired, &json!({"own": 1, "far": "x", "lost": [], "anchored": 2})));
         assert!(!fits(&repaired, &json!({"own": "x"})));
@@ -321,19 +348,33 @@ mod tests {
                 defs.insert(format!("d{n}"), json!({"anyOf": [next, {"allOf": [next]}]}));
             }
             defs.insert("d40".into(), leaf);
-            let repaired = compile(&json!({"$ref": "#/$defs/d0", "$defs": defs}).to_string());
+            let repaired = compiled(&json!({"$ref": "#/$defs/d0", "$defs": defs}).to_string());
             assert!(repaired.validator.is_none(), "{:?}", repaired.notes);
         }
         let tree = json!({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/n"}}}}}});
-        assert!(!fits(&compile(&tree.to_string()), &json!({"kids": [{"kids": [5]}]})));
-        assert!(compile(&json!({"$ref": "#"}).to_string()).validator.is_some());
+        assert!(!fits(&compiled(&tree.to_string()), &json!({"kids": [{"kids": [5]}]})));
+        assert!(compiled(&json!({"$ref": "#"}).to_string()).validator.is_some());
+    }
+
+    #[test]
+    fn arguments_are_objects_whatever_the_schema_says() {
+        for kind in [json!("string"), json!(["string", "null"]), json!("any")] {
+            let schema = json!({"type": kind, "required": ["a"]});
+            let repaired = compile(&schema.to_string(), Role::Arguments);
+            assert_eq!(repaired.notes.len(), 1, "{:?}", repaired.notes);
+            assert!(fits(&repaired, &json!({"a": 1})) && !fits(&repaired, &json!({})), "{kind}");
+        }
+        let plain = compile(&json!({"type": ["object", "null"]}).to_string(), Role::Arguments);
+        assert!(plain.notes.is_empty() && fits(&plain, &json!({})));
+        let text = compile(&json!({"type": "string"}).to_string(), Role::Result);
+        assert!(text.notes.is_empty() && !fits(&text, &json!({})));
     }
 
     #[test]
     fn too_large_and_too_deep_are_said() {
-        let large = compile(&json!({"description": "x".repeat(SCHEMA_BYTES)}).to_string());
+        let large = compiled(&json!({"description": "x".repeat(SCHEMA_BYTES)}).to_string());
         assert!(large.validator.is_none() && large.notes[0].contains("limit"));
-        let deep = compile(&format!("{}{}", "{\"not\":".repeat(200), "{}".to_owned() + &"}".repeat(200)));
+        let deep = compiled(&format!("{}{}", "{\"not\":".repeat(200), "{}".to_owned() + &"}".repeat(200)));
         assert!(deep.validator.is_none() && deep.notes[0].contains("deep"));
     }
 
@@ -343,7 +384,7 @@ mod tests {
             schema in crate::gateway::testing::schema(),
             value in crate::gateway::testing::json(),
         ) {
-            let repaired = compile(&schema.to_string());
+            let repaired = compiled(&schema.to_string());
             match &repaired.validator {
                 Some(validator) => {
                     let allowance = Allowance { steps: 20_000, time: Duration::from_secs(1) };

@@ -52,6 +52,13 @@ pub struct Field {
     pub default: Option<Value>,
 }
 
+impl Field {
+    /// A key that must be there, and of which nothing else is said.
+    const fn any(name: String) -> Self {
+        Self { name, required: true, shape: Shape::Any, description: String::new(), default: None }
+    }
+}
+
 impl Shape {
     /// The shape of a whole schema document.
     #[must_use]
@@ -193,6 +200,9 @@ impl<'a> Reader<'a> {
                     .collect::<Vec<_>>(),
             ),
             _ if schema.get("properties").is_some_and(Value::is_object) => self.object(schema, level),
+            _ if schema.get("required").and_then(Value::as_array).is_some_and(|names| !names.is_empty()) => {
+                self.object(schema, level)
+            }
             _ if schema.contains_key("items") || schema.contains_key("prefixItems") => self.list(schema, level),
             _ => Shape::Any,
         }
@@ -231,8 +241,11 @@ impl<'a> Reader<'a> {
             Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
             _ => Vec::new(),
         };
-        match schema.get("properties") {
-            Some(Value::Object(properties)) if !properties.is_empty() => Shape::Object(
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let undescribed = required.iter().filter(|name| properties.is_none_or(|known| !known.contains_key(**name)));
+        let undescribed: Vec<Field> = undescribed.map(|name| Field::any((*name).to_owned())).collect();
+        match properties {
+            Some(properties) if !properties.is_empty() || !undescribed.is_empty() => Shape::Object(
                 properties
                     .iter()
                     .map(|(name, property)| Field {
@@ -247,8 +260,12 @@ impl<'a> Reader<'a> {
                             .to_owned(),
                         default: property.get("default").cloned(),
                     })
+                    .chain(undescribed)
                     .collect(),
             ),
+            None if !undescribed.is_empty() && !schema.contains_key("additionalProperties") => {
+                Shape::Object(undescribed)
+            }
             _ => {
                 let values = match (schema.get("additionalProperties"), schema.get("patternProperties")) {
                     (Some(values @ Value::Object(_)), _) => self.shape(values, level + 1),

@@ -11,7 +11,7 @@ use serde_json::{Value, value::RawValue};
 use super::{
     failure::cut,
     meter::{Allowance, MeteredNode, run},
-    repair::{Repaired, compile},
+    repair::{Repaired, Role, compile},
 };
 
 /// Findings told of one value.
@@ -64,8 +64,8 @@ pub enum Flaw {
 impl Schema {
     /// Compiles the schema; parts that cannot be used are left out, see [`Schema::notes`].
     #[must_use]
-    pub fn new(schema: &RawValue) -> Self {
-        Self { repaired: compile(schema.get()) }
+    pub fn new(schema: &RawValue, role: Role) -> Self {
+        Self { repaired: compile(schema.get(), role) }
     }
 
     /// What of the schema is not checked, one sentence each.
@@ -228,6 +228,7 @@ fn quote(value: &Value) -> String {
             format!("{}{more}", Value::String(head))
         }
         Value::Array(items) => format!("array of {} items", items.len()),
+        Value::Object(members) if members.is_empty() => "an empty object".into(),
         Value::Object(members) => {
             let keys: Vec<&str> = members.keys().take(5).map(String::as_str).collect();
             format!("object with keys {}", cut(keys.join(", "), QUOTED_CHARS))
@@ -267,7 +268,7 @@ mod tests {
     use super::*;
 
     fn findings(schema: &Value, value: &Value) -> Vec<(String, Flaw)> {
-        let schema = Schema::new(&serde_json::value::to_raw_value(schema).unwrap());
+        let schema = Schema::new(&serde_json::value::to_raw_value(schema).unwrap(), Role::Result);
         match schema.check(value, value.to_string().len()) {
             Verdict::Misfits(findings) => findings.into_iter().map(|f| (f.place(), f.flaw)).collect(),
             Verdict::Fits => Vec::new(),

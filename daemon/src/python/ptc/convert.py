@@ -11,7 +11,7 @@
    the empty text are no JSON and stay strings. The tokens NaN and Infinity are read as floats, as Python does.
 6. Of several texts, if exactly one is JSON, that is the value and the others are notes; else all are joined by line breaks and treated as
    one text, so several JSON blocks arrive as one string that holds all of them.
-7. Notes are attached as the list `_notes`: to the object itself, else in `{"data": value, "_notes": [...]}`.
+7. Blank notes are dropped; others are attached as the list `_notes`: to the object itself, else in `{"data": value, "_notes": [...]}`.
 
 `keep_text` says that the server declares a string as its result: then no string is decoded. Nothing is ever changed in digits: integers
 of any size are exact.
@@ -34,7 +34,7 @@ def value_of(result):
         value, extra = _from_texts(texts, keep_text)
     else:
         value, extra = _from_structured(structured, texts, keep_text)
-    notes += extra
+    notes += (text for text in extra if text.strip())
     if not notes:
         return value
     if isinstance(value, dict):

@@ -7,7 +7,7 @@ import sys
 from ptc.forgotten import PROGRAM_FILE
 
 _RESERVED = re.compile(r"(?<![\w.])(" + "|".join(keyword.kwlist) + r")\s*=(?!=)")
-_DASHED = re.compile(r"[(,]\s*([A-Za-z_@$][\w.@$]*(?:[-.@$/][\w.]+)+)\s*=(?!=)|[(,]\s*([@$][\w.-]+)\s*=(?!=)")
+_DASHED = re.compile(r"[(,]\s*([A-Za-z_@$][\w.@$]*(?:[-.@$/][\w.]+)+)\s*=(?!=)|[(,]\s*([@$][\w.-]+|\d+[A-Za-z_]\w*)\s*=(?!=)")
 _QUOTES = "\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u2033\u00ab\u00bb"
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2212"
 _ESCAPED = re.compile(r"&(?:lt|gt|amp|quot|apos|#0*39|#x0*27);")

@@ -105,6 +105,7 @@ class Notes(unittest.TestCase):
     def test_omitted_blocks(self):
         image = "[non-text content omitted: image (image/png)]"
         self.assertEqual(convert(notes=[image]), {"data": None, "_notes": [image]})
+        self.assertEqual(convert(" ", structured={"a": 1}), {"a": 1})
         self.assertEqual(convert("t", notes=[image]), {"data": "t", "_notes": [image]})
         self.assertEqual(convert('{"a": 1}', notes=[image]), {"a": 1, "_notes": [image]})
 

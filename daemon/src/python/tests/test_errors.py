@@ -100,6 +100,7 @@ class Hints(unittest.TestCase):
             ("r = f(from='a')", "pass it as **{'from': ...}"),
             ("r = f(x=1, class='b')", "pass it as **{'class': ...}"),
             ("r = f(user-id='a')", "pass such an argument as **{'user-id': ...}"),
+            ("r = f(1st='a')", "pass such an argument as **{'1st': ...}"),
             ("r = f(@type='a')", "pass such an argument as **{'@type': ...}"),
             ("Here is the code:\n```python\nprint(1)\n```", "no prose around it"),
             ("```python\nprint(1)\n```\nThis prints 1.", "no prose around it"),
