@@ -1,7 +1,7 @@
 //! The tools that only ask: `list_callable_tools`, `inspect_tool` and `read_output`.
 
 use ptc_protocol::{
-    api::{ProgramOutput, ToolDescription, Tools},
+    api::{Problem, ProgramOutput, ToolDescription, Tools},
     client::{Client, ClientError, ToolsQuery},
 };
 use rmcp::model::CallToolResult;
@@ -128,7 +128,18 @@ where
         }
         other => other,
     };
-    answer.map_err(|error| unavailable(chain(&error)))
+    answer.map_err(|error| match error {
+        // A refusal is an answer, and says itself what is wrong.
+        ClientError::Problem(problem) => refused(&problem),
+        other => unavailable(chain(&other)),
+    })
+}
+
+fn refused(problem: &Problem) -> String {
+    match problem.close_matches.as_slice() {
+        [] => problem.message.clone(),
+        close => format!("{}. Close matches: {}", problem.message, close.join(", ")),
+    }
 }
 
 /// The text blocks of a list: the tools, then what is missing and why.

@@ -79,7 +79,7 @@ impl Shim {
         let catalog = self.link.watch().borrow().catalog.clone();
         let Some(tool) = ToolKind::find(&request.name, catalog.as_deref()) else {
             let names: Vec<_> = ToolKind::offered(catalog.as_deref()).map(ToolKind::name).collect();
-            return answer::failure(format!("Unknown tool: {}. Tools: {}", request.name, names.join(", ")));
+            return answer::failure(unknown_tool(&request.name, &names));
         };
         let call = match arguments::parse(tool, request.arguments) {
             Ok(call) => call,
@@ -99,6 +99,17 @@ impl Shim {
             Call::ReadOutput { program, offset, limit } => discovery::output(&self.link, &program, offset, limit).await,
         }
     }
+}
+
+/// A model that has seen the names of tools in a program or a list may call one of them directly.
+fn unknown_tool(name: &str, ours: &[&str]) -> String {
+    let within = match name.strip_prefix("mcp__") {
+        Some(rest) if !ours.iter().any(|our| rest.ends_with(our)) => {
+            format!(" Tools of servers are called inside a program: execute_program with `print(await {name}(...))`.")
+        }
+        _ => String::new(),
+    };
+    format!("Unknown tool: {name}. Tools: {}.{within}", ours.join(", "))
 }
 
 impl ServerHandler for Shim {
@@ -200,6 +211,17 @@ async fn survive(tool: &str, work: impl Future<Output = CallToolResult>) -> Call
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tool_of_a_server_is_told_from_a_mistyped_one_of_ours() {
+        let told = |name: &str| unknown_tool(name, &["execute_program", "inspect_tool"]);
+        assert_eq!(told("run"), "Unknown tool: run. Tools: execute_program, inspect_tool.");
+        assert_eq!(
+            told("mcp__ptc__inspect_tool"),
+            "Unknown tool: mcp__ptc__inspect_tool. Tools: execute_program, inspect_tool."
+        );
+        assert!(told("mcp__s__t").ends_with("inside a program: execute_program with `print(await mcp__s__t(...))`."));
+    }
 
     #[tokio::test]
     async fn a_panic_is_an_answer() {

@@ -37,6 +37,9 @@ const BODY: usize = 64 << 10;
 /// Lines of a log that are shown when nobody says how many.
 const LOG_LINES: usize = 100;
 
+/// Configured servers that are named where one is asked for that is not.
+const SERVERS_NAMED: usize = 30;
+
 /// How long a program waits for servers it names that are on their way.
 const PROGRAM_WAITS: Duration = Duration::from_secs(15);
 
@@ -257,8 +260,10 @@ fn server(front: &Front, name: &str) -> Result<ServerName, Failure> {
     if let Some(found) = known.iter().find(same) {
         return Ok(found.clone());
     }
-    let mut failure =
-        Failure::new(StatusCode::NOT_FOUND, "unknown_server", format!("no server `{name}` is configured"));
+    let names: Vec<&str> = known.iter().map(ServerName::as_str).take(SERVERS_NAMED).collect();
+    let there = if names.is_empty() { "there is none".to_owned() } else { format!("there are: {}", names.join(", ")) };
+    let message = format!("no server `{name}` is configured; {there}");
+    let mut failure = Failure::new(StatusCode::NOT_FOUND, "unknown_server", message);
     failure.1.close_matches = known
         .iter()
         .filter(|known| strsim::jaro_winkler(known.as_str(), name) > 0.75)

@@ -268,6 +268,8 @@ fn arguments_of_our_own_tools_are_checked() {
         ("inspect_tool", json!({}), "tool_name"),
         ("inspect_tool", json!({"tool_name": "mcp__s__ecko"}), "mcp__s__echo"),
         ("no_such_tool", json!({}), "no_such_tool"),
+        ("list_callable_tools", json!({"server": "t"}), "\"no server `t` is configured; there are: s\""),
+        ("mcp__s__echo", json!({}), "execute_program with `print(await mcp__s__echo(...))`"),
     ] {
         let id = session.send_call(tool, &arguments);
         let answer = session.answer(id);
