@@ -4,7 +4,7 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io,
     os::unix::{
-        fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _},
+        fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
         net::UnixStream,
     },
     path::{Path, PathBuf},
@@ -44,7 +44,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens the socket at `path` with mode 0600; its folder is made with mode 0700 where it is missing.
+    /// Opens the socket at `path` with mode 0600; its folder is made with mode 0700 where it is missing, and gets it where
+    /// it is ours and anyone could put a socket of theirs in place.
     ///
     /// A lock file beside it keeps two daemons that start together apart. A socket nobody listens on is replaced.
     ///
@@ -55,8 +56,19 @@ impl Socket {
             let path = path.to_owned();
             move |source| SocketError::Io { step, path, source }
         };
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(fail("create the folder", folder))?;
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            match fs::metadata(folder) {
+                Ok(found) if is_open_to_anyone(&found) => {
+                    tracing::warn!(folder = %folder.display(), "folder of the socket could be written by anyone; closed it");
+                    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(fail("close", folder))?;
+                }
+                Ok(_) => {}
+                Err(_) => DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(folder)
+                    .map_err(fail("create the folder", folder))?,
+            }
         }
         let mut lock_path = path.as_os_str().to_owned();
         lock_path.push(".lock");
@@ -85,6 +97,17 @@ impl Socket {
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(fail("set the mode of", path))?;
         Ok((Self { path: path.to_owned(), _lock: lock }, listener))
     }
+}
+
+/// Whether the folder is ours and anyone may remove and make files in it.
+fn is_open_to_anyone(folder: &fs::Metadata) -> bool {
+    const BY_ANYONE: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    let mode = folder.mode();
+    folder.is_dir()
+        && folder.uid() == rustix::process::geteuid().as_raw()
+        && mode & BY_ANYONE != 0
+        && mode & STICKY == 0
 }
 
 impl Drop for Socket {
@@ -138,6 +161,18 @@ mod tests {
         let path = home.path().join("a").join("ptcd.sock");
         let _open = Socket::open(&path).unwrap();
         assert_eq!(fs::metadata(home.path().join("a")).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_anyone_can_write_is_closed_and_others_are_left_as_they_are() {
+        let home = tempfile::tempdir().unwrap();
+        for (mode, then) in [(0o777, 0o700), (0o703, 0o700), (0o775, 0o775), (0o755, 0o755), (0o1777, 0o1777)] {
+            let folder = home.path().join(format!("{mode:o}"));
+            fs::create_dir(&folder).unwrap();
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            let _open = Socket::open(&folder.join("ptcd.sock")).unwrap();
+            assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, then, "{mode:o}");
+        }
     }
 
     #[tokio::test]
