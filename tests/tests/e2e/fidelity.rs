@@ -94,6 +94,19 @@ fn invalid_utf8_nul_and_escapes_in_output_are_shown_not_fatal() {
     assert!(code.text.contains("é😀") || code.is_error, "{}", code.text);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn what_confined_programs_write_to_their_two_streams_keeps_its_order() {
+    let world = World::ready(&config(vec![], &json!({"sandbox": "auto"})));
+    let code = "import sys\nfor n in range(300): print(n, file=sys.stderr if n % 2 else sys.stdout)";
+    let wanted: String = (0..300).map(|n| format!("{n}\n")).collect();
+    let mut sessions: Vec<_> = (0..4).map(|_| world.session()).collect();
+    let running: Vec<u64> = sessions.iter_mut().map(|session| session.send_program(code)).collect();
+    for (session, id) in sessions.iter_mut().zip(running) {
+        assert_eq!(session.tool_result(id).output(), wanted);
+    }
+}
+
 #[test]
 fn values_of_every_kind_come_back_as_they_went() {
     let world = world();

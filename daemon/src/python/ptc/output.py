@@ -4,7 +4,7 @@ Nothing is kept back, so whatever a program printed is with the daemon even when
 UTF-8 form (half a surrogate pair) is written as its escape instead of failing.
 
 The daemon sees two pipes and cannot tell which was written first. So before a program writes to the other stream, what it wrote to the
-first one has to be read; a daemon that is busy is not waited for long.
+first one has to be read. A daemon that is busy is waited for; one that reads nothing, as its client does not, only for a moment.
 """
 
 import io
@@ -13,7 +13,7 @@ from fcntl import ioctl
 from time import monotonic, sleep
 
 FIONREAD = 0x4004667F if sys.platform == "darwin" else 0x541B
-TURN_SECONDS = 0.05
+TURN_SECONDS = 1
 
 
 def install():

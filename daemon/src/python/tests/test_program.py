@@ -1,9 +1,14 @@
 """Programs as models write them: what they print, emit and end with."""
 
+import os
 import sys
+import threading
+import time
 import unittest
+from fcntl import ioctl
 
 from tests.child import Child, ECHO, run, run_all
+from ptc import output
 
 
 class Table(unittest.TestCase):
@@ -148,6 +153,24 @@ class Output(Table):
         outcome = run("import sys, warnings\nprint('e', file=sys.stderr)\nwarnings.warn('careful')\nprint('o')")
         self.assertEqual(outcome.out, "o\n")
         self.assertEqual(outcome.stderr.decode(), "e\n<program>:3: UserWarning: careful\n  warnings.warn('careful')\n")
+
+    def test_the_other_stream_waits_until_a_busy_daemon_has_read_the_first(self):
+        first, second = os.pipe(), os.pipe()
+        out, err = output._Pipe(first[1], "wb"), output._Pipe(second[1], "wb")
+        self.addCleanup(setattr, output._Pipe, "last", None)
+        seen = []
+
+        def busy_daemon():
+            time.sleep(0.3)
+            seen.append(ioctl(second[0], output.FIONREAD, bytes(4)))
+            seen.append(os.read(first[0], 100))
+
+        out.write(b"first")
+        daemon = threading.Thread(target=busy_daemon)
+        daemon.start()
+        err.write(b"second")
+        daemon.join()
+        self.assertEqual((seen, os.read(second[0], 100)), ([bytes(4), b"first"], b"second"))
 
     def test_nothing_is_lost_when_the_program_is_killed(self):
         child = Child()
