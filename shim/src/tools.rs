@@ -49,7 +49,7 @@ Describe tools that execute_program can call: description, JSON schemas of argum
 a program writes it. Takes one name or an array of names.";
 
 const LIST: &str = "\
-List the tools that execute_program can call, as a JSON array of names. With `query` the best matches come first; \
+List the tools that execute_program can call, as a JSON array of names. With `query`, the best matches only, best first; \
 `server` narrows to one server; `detail: \"signatures\"` gives one line per tool, the Python call with types, which is \
 often all a program needs.";
 

@@ -8,6 +8,9 @@ each result comes back. Through ptc it sends the three tools and the instruction
 program, and its text comes back. Both are run for real; bytes are those of compact JSON (definitions, calls) and of the
 text blocks or the structured content (results). Tokens are estimated as bytes / 4.
 
+The servers are the public time, filesystem, memory and everything servers, the demo server of ptcd, and a small one with
+the official SDK that has endpoints to check, which no public server has.
+
 Two of the tasks are also done by Claude Code itself with a scripted model: there the figure is the growth of its requests
 to the model over a session that uses no tool.
 """
@@ -48,16 +51,16 @@ def tasks(dir):
     rows = dir / "rows.csv"
     rows.write_text("id,region,amount\n" + "".join(f"{n},{'north' if n % 4 else 'south'},{n % 997}\n" for n in range(10_000)))
     path = str(rows)
-    financials = [("finance", "query_financials", {"ticker": t, "statement": "income", "period": "quarterly", "limit": 4})
+    financials = [("demo", "query_financials", {"ticker": t, "statement": "income", "period": "quarterly", "limit": 4})
                   for t in TICKERS]
     return {
         "a  one call": ([("time", "get_current_time", {"timezone": "UTC"})],
                         "print(await mcp__time__get_current_time(timezone='UTC'))"),
         "b  three tickers": (financials, f"""for ticker in {TICKERS}:
-    rows = await mcp__finance__query_financials(ticker=ticker, statement='income', period='quarterly', limit=4)
+    rows = await mcp__demo__query_financials(ticker=ticker, statement='income', period='quarterly', limit=4)
     print(ticker, ' → '.join(str(row['revenue']) for row in reversed(rows)))"""),
-        "c  fifty status checks": ([("finance", "check_status", {"id": n}) for n in range(50)], """import asyncio
-checks = await asyncio.gather(*(mcp__finance__check_status(id=n) for n in range(50)))
+        "c  fifty status checks": ([("checks", "check_status", {"id": n}) for n in range(50)], """import asyncio
+checks = await asyncio.gather(*(mcp__checks__check_status(id=n) for n in range(50)))
 print('unhealthy:', [check['id'] for check in checks if not check['healthy']])"""),
         "d  filter 10,000 rows": ([("filesystem", "read_text_file", {"path": path})], f"""import csv, io
 text = (await mcp__filesystem__read_text_file(path={path!r}))['content']
@@ -69,15 +72,16 @@ print(len(rows), sum(int(row['amount']) for row in rows))"""),
 listing = str(await mcp__filesystem__list_directory(path={str(dir)!r}))
 total = 0
 for ticker in {TICKERS}:
-    rows = await mcp__finance__query_financials(ticker=ticker, statement='income', period='quarterly', limit=4)
+    rows = await mcp__demo__query_financials(ticker=ticker, statement='income', period='quarterly', limit=4)
     total += rows[0]['revenue']
 print(len(re.findall('FILE', listing)), total)"""),
     }
 
 
-def servers(dir):
+def servers(dir, bin_dir):
     return {
-        "finance": [PYTHON, str(FIXTURES / "finance_server.py")],
+        "demo": [str(pathlib.Path(bin_dir).resolve() / "ptcd"), "__demo-server"],
+        "checks": [PYTHON, str(FIXTURES / "finance_server.py")],
         "time": [str(INSTALLED / "python/bin/mcp-server-time")],
         "filesystem": [str(INSTALLED / "npm/node_modules/.bin/mcp-server-filesystem"), str(dir)],
         "memory": [str(INSTALLED / "npm/node_modules/.bin/mcp-server-memory")],
@@ -101,13 +105,15 @@ class Direct:
             self.fixed += definitions(client.request("tools/list", {})["tools"])
 
     def run(self, calls):
-        spent = 0
+        """Bytes of the calls, and of their results."""
+        asked = answered = 0
         for server, tool, arguments in calls:
             result = self.clients[server].call(tool, arguments)
             if result.get("isError"):
                 sys.exit(f"{tool} failed: {result}")
-            spent += compact({"name": f"mcp__{server}__{tool}", "input": arguments}) + shown(result)
-        return spent
+            asked += compact({"name": f"mcp__{server}__{tool}", "input": arguments})
+            answered += shown(result)
+        return asked, answered
 
     def close(self):
         for client in self.clients.values():
@@ -127,12 +133,13 @@ class Through:
         text = "".join(block.get("text", "") for block in result["content"])
         if result.get("isError"):
             sys.exit(f"{name} failed: {text}")
-        return compact({"name": f"mcp__ptc__{name}", "input": arguments}) + len(text.encode())
+        return compact({"name": f"mcp__ptc__{name}", "input": arguments}), len(text.encode())
 
     def run(self, calls, code):
+        """Bytes of the discovery, of the program, and of its output."""
         used = sorted({f"mcp__{server}__{tool}" for server, tool, _ in calls})
-        discovery = sum(self.tool("list_callable_tools", {"query": name.split("__")[2], "detail": "signatures"}) for name in used)
-        return discovery, self.tool("execute_program", {"code": code})
+        looks = [self.tool("list_callable_tools", {"query": name.split("__")[2], "detail": "signatures"}) for name in used]
+        return sum(map(sum, looks)), *self.tool("execute_program", {"code": code})
 
 
 def claude_code(daemon, mcp_servers, turns):
@@ -159,14 +166,15 @@ def claude_code(daemon, mcp_servers, turns):
 
 def with_claude_code(daemon, commands, wanted):
     shim = {"ptc": {"command": daemon.binary("ptc-shim"), "args": ["--no-autostart", "--socket", daemon.env["PTC_SOCKET"]]}}
-    finance = {"finance": {"command": commands["finance"][0], "args": commands["finance"][1:]}}
+    direct_servers = {name: {"command": commands[name][0], "args": commands[name][1:]} for name in ("demo", "checks")}
     idle = claude_code(daemon, {}, [{"say": "done"}])
-    print(f"\nClaude Code, only the finance server; growth over a session without MCP ({idle:,} bytes)")
+    print(f"\nClaude Code with a scripted model; growth of its last request over a session without MCP ({idle:,} bytes)")
+    print("direct: demo and checks as its servers; through ptc: the shim alone")
     print(f"{'task':<26} {'direct bytes':>14} {'tokens':>9} {'through ptc':>14} {'tokens':>9}")
     for name, (calls, code) in wanted.items():
         direct = [{"tool": f"mcp__{s}__{t}", "input": a} for s, t, a in calls]
         program = [{"tool": "mcp__ptc__execute_program", "input": {"code": code}}]
-        one = claude_code(daemon, finance, [*direct, {"say": "done"}]) - idle
+        one = claude_code(daemon, direct_servers, [*direct, {"say": "done"}]) - idle
         other = claude_code(daemon, shim, [*program, {"say": "done"}]) - idle
         print(f"{name:<26} {one:>14,} {one // 4:>9,} {other:>14,} {other // 4:>9,}")
 
@@ -193,7 +201,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ptc-context-", dir="/tmp") as folder:
         folder = pathlib.Path(folder).resolve()
-        commands = servers(folder)
+        commands = servers(folder, options.bin_dir)
         daemon = Daemon(options.bin_dir, configured(commands))
         direct = Direct(commands)
         try:
@@ -203,12 +211,17 @@ def main():
             print("bytes that enter the conversation; tokens estimated as bytes / 4")
             print(f"fixed cost with {len(commands)} servers: direct {direct.fixed:,} bytes ({direct.fixed // 4:,} tokens), "
                   f"through ptc {through.fixed:,} bytes ({through.fixed // 4:,} tokens)")
-            print(f"{'task':<26} {'direct bytes':>14} {'tokens':>9} {'through ptc':>14} {'tokens':>9}   {'discovery':>10} {'program':>9}")
+            print(f"direct = definitions ({direct.fixed:,}) + calls + results; "
+                  f"through ptc = tools and instructions ({through.fixed:,}) + discovery + program + output")
+            print(f"{'task':<26}{'direct':>10}{'tokens':>9}{'calls':>9}{'results':>9}   "
+                  f"{'ptc':>8}{'tokens':>8}{'discovery':>11}{'program':>9}{'output':>8}")
             for name, (calls, code) in all_tasks.items():
-                one = direct.fixed + direct.run(calls)
-                discovery, program = through.run(calls, code)
-                other = through.fixed + discovery + program
-                print(f"{name:<26} {one:>14,} {one // 4:>9,} {other:>14,} {other // 4:>9,}   {discovery:>10,} {program:>9,}")
+                asked, answered = direct.run(calls)
+                discovery, program, output = through.run(calls, code)
+                one = direct.fixed + asked + answered
+                other = through.fixed + discovery + program + output
+                print(f"{name:<26}{one:>10,}{one // 4:>9,}{asked:>9,}{answered:>9,}   "
+                      f"{other:>8,}{other // 4:>8,}{discovery:>11,}{program:>9,}{output:>8,}")
             through.client.close()
             with_claude_code(daemon, commands, {name: task for name, task in all_tasks.items() if name[0] in "bc"})
         finally:

@@ -13,6 +13,8 @@ const LENGTH: f64 = 0.6;
 const PREFIX_CHARS: usize = 3;
 /// What such a match counts, compared with the whole word.
 const PREFIX_FACTOR: f64 = 0.5;
+/// Of the best score, the share below which a match is left out: it shares a common word with the query and no more.
+const WORTH_TELLING: f64 = 0.25;
 /// Words of one description that are looked at.
 const WORDS_READ: usize = 600;
 
@@ -53,8 +55,8 @@ impl Document {
     }
 }
 
-/// Indexes of the documents that share a word with the query, best first; equal ones stay in their order. A query
-/// without words matches everything.
+/// Indexes of the documents that match the query nearly as well as the best one, best first; equal ones stay in their
+/// order. A query without words matches everything.
 #[must_use]
 pub(super) fn rank(documents: &[&Document], query: &str) -> Vec<usize> {
     let mut asked = words(query);
@@ -76,7 +78,8 @@ pub(super) fn rank(documents: &[&Document], query: &str) -> Vec<usize> {
             *score += rarity * frequency * (SATURATION + 1.0) / (frequency + norm);
         }
     }
-    let mut found: Vec<usize> = (0..documents.len()).filter(|at| scores[*at] > 0.0).collect();
+    let least = scores.iter().copied().fold(0.0, f64::max) * WORTH_TELLING;
+    let mut found: Vec<usize> = (0..documents.len()).filter(|at| scores[*at] > 0.0 && scores[*at] >= least).collect();
     found.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
     found
 }
@@ -154,6 +157,21 @@ mod tests {
     fn the_beginning_of_a_word_is_enough() {
         assert_eq!(order("fin"), [0]);
         assert_eq!(order("endp"), [2, 1]);
+    }
+
+    #[test]
+    fn a_common_word_brings_in_nothing_when_rarer_ones_are_found() {
+        let names: Vec<String> = (0..20).map(|n| format!("mcp__s__get_thing{n}")).collect();
+        let documents: Vec<Document> = names
+            .iter()
+            .map(String::as_str)
+            .chain(["mcp__s__get_weather"])
+            .map(|name| Document::new(name, "Gets it from s", []))
+            .collect();
+        let documents: Vec<&Document> = documents.iter().collect();
+        assert_eq!(rank(&documents, "get weather"), [20]);
+        assert_eq!(rank(&documents, "mcp__s__get_weather"), [20]);
+        assert_eq!(rank(&documents, "get").len(), 21);
     }
 
     #[test]
