@@ -24,6 +24,9 @@ use crate::stub_folder;
 /// Pause between two looks of `status --watch`.
 const WATCH_STEP: Duration = Duration::from_millis(500);
 
+/// Files of others in a folder of declarations that are named.
+const FOREIGN_SHOWN: usize = 10;
+
 /// Moves a terminal's cursor to the top and clears what is below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
@@ -140,8 +143,11 @@ pub(super) async fn inspect(common: &Common, tools: &[String], json: bool) -> an
 pub(super) async fn stubs(common: &Common, folder: &Path, language: &str) -> anyhow::Result<u8> {
     let stubs = connect(common).await?.stubs(language).await?;
     let done = stub_folder::update(folder, &stubs.language, &stubs.files, &stubs.absent)?;
-    for path in &done.foreign {
+    for path in done.foreign.iter().take(FOREIGN_SHOWN) {
         say(&format!("ptcctl: left alone, not written by ptc: {}\n", folder.join(path).display()));
+    }
+    if let Some(more) = done.foreign.len().checked_sub(FOREIGN_SHOWN).filter(|more| *more > 0) {
+        say(&format!("ptcctl: and {more} more\n"));
     }
     print(&format!("{} written, {} unchanged, {} removed\n", done.written, done.unchanged, done.removed))?;
     Ok(exit::OK)

@@ -317,6 +317,13 @@ fn stubs_are_written_for_people_and_kept_up_to_date_by_the_daemon() {
     let unknown = world.ctl(&["stubs", folder.to_str().unwrap(), "--lang", "cobol"]);
     assert!(unknown.code == Some(1) && unknown.stderr.contains("typescript"), "{unknown:?}");
 
+    let theirs = world.path("theirs");
+    fs::create_dir_all(theirs.join("servers")).unwrap();
+    fs::write(theirs.join("servers/fake"), "a file where a folder would be").unwrap();
+    let beside = world.ctl(&["stubs", theirs.to_str().unwrap()]);
+    assert!(beside.code == Some(0) && beside.stderr.contains("left alone, not written by ptc"), "{beside:?}");
+    assert!(beside.stderr.ends_with("ptcctl: and 10 more\n"), "{}", beside.stderr);
+
     let kept = world.path("kept");
     let mut with = echo();
     with["stubs_dir"] = json!(kept);

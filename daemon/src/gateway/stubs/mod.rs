@@ -4,12 +4,17 @@
 mod python;
 mod typescript;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{callable::Entry, failure::cut};
 
 /// Characters of a description that a declaration repeats.
 const DOC_CHARS: usize = 8_000;
+/// Bytes of a file's name before its number and extension; file systems take 255 in all.
+const STEM_BYTES: usize = 200;
 
 /// The language of the declarations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,16 +56,17 @@ pub(super) fn files<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>, language:
     }
     let mut files = BTreeMap::new();
     for (server, entries) in &by_server {
-        for entry in entries {
+        let entries = with_stems(entries);
+        for (stem, entry) in &entries {
             let (text, extension) = match language {
                 Language::Python => (python::tool(entry), "pyi"),
                 Language::TypeScript => (typescript::tool(entry), "d.ts"),
             };
-            files.insert(format!("servers/{server}/{}.{extension}", entry.tool().attr), text);
+            files.insert(format!("servers/{server}/{stem}.{extension}"), text);
         }
         let (text, name) = match language {
-            Language::Python => (python::server(entries), "__init__.py"),
-            Language::TypeScript => (typescript::server(entries), "index.d.ts"),
+            Language::Python => (python::server(&entries), "__init__.py"),
+            Language::TypeScript => (typescript::server(&entries), "index.d.ts"),
         };
         files.insert(format!("servers/{server}/{name}"), text);
     }
@@ -71,6 +77,23 @@ pub(super) fn files<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>, language:
     };
     files.insert(format!("servers/{name}"), text);
     files
+}
+
+/// The tools of one server by their short names, each with the name of its file without extension: its own where that is
+/// short, not the index's, and no other's but for upper and lower case, which some file systems do not tell apart.
+fn with_stems<'a>(entries: &[&'a Entry]) -> Vec<(String, &'a Entry)> {
+    let mut sorted = entries.to_vec();
+    sorted.sort_by(|a, b| a.tool().attr.cmp(&b.tool().attr));
+    let mut taken = BTreeSet::from(["index".to_owned()]);
+    let stem = |attr: &str| {
+        let base = &attr[..attr.floor_char_boundary(STEM_BYTES)];
+        let numbered = (2..).map(|number| format!("{base}_{number}"));
+        let mut free =
+            std::iter::once(base.to_owned()).chain(numbered).filter(|stem| taken.insert(stem.to_lowercase()));
+        free.next().unwrap_or_default()
+    };
+    let stems: Vec<String> = sorted.iter().map(|entry| entry.tool().attr.as_str()).map(stem).collect();
+    stems.into_iter().zip(sorted).collect()
 }
 
 /// Description and title of a tool, bounded, without the ends of comments and docstrings.
@@ -141,6 +164,23 @@ async def query(*, ticker: str, limit: int = 10, where: QueryWhere = ..., **keyw
              float, \"c\"?: Literal[\"x\", 1] | None} = ..., **{\"from\": str}) -> {\"rows\"?: list[{\"n\"?: \
              int}]} - Does query.\n\"\"\"\n\nfrom .delete import delete as delete\nfrom .query import query as query\n"
         );
+    }
+
+    #[test]
+    fn each_tool_has_a_file_of_its_own_on_every_file_system() {
+        let long = "日".repeat(80);
+        let names = ["TOOL", "Tool", "tool", "tool_2", "index", &long];
+        let entries = names.map(|name| Arc::new(Entry::new(tool("s", name, "{}", None))));
+        for language in [Language::Python, Language::TypeScript] {
+            let files = files(entries.iter(), language);
+            let found: BTreeSet<String> = files.keys().map(|path| path.to_lowercase()).collect();
+            assert_eq!(found.len(), names.len() + 2, "{found:?}");
+            assert!(files.keys().all(|path| path.split('/').all(|part| part.len() <= 210)), "{found:?}");
+        }
+        let python = &files(entries.iter(), Language::Python)["servers/s/__init__.py"];
+        assert!(python.contains("from .TOOL import TOOL as TOOL\nfrom .Tool_2 import Tool as Tool\n"), "{python}");
+        let typescript = &files(entries.iter(), Language::TypeScript)["servers/s/index.d.ts"];
+        assert!(typescript.contains("export { index } from \"./index_2\";\n"), "{typescript}");
     }
 
     #[test]

@@ -67,18 +67,16 @@ pub(super) fn tool(entry: &Entry) -> String {
 }
 
 /// The `__init__.py` of one server.
-pub(super) fn server(entries: &[&Entry]) -> String {
-    let name = entries.first().map_or("", |entry| entry.tool().server.as_str());
-    let mut sorted: Vec<&&Entry> = entries.iter().collect();
-    sorted.sort_by(|a, b| a.tool().attr.cmp(&b.tool().attr));
+pub(super) fn server(entries: &[(String, &Entry)]) -> String {
+    let name = entries.first().map_or("", |(_, entry)| entry.tool().server.as_str());
     let mut doc = format!("Tools of the server {name}.\n\n");
     let mut imports = String::new();
-    for entry in sorted {
+    for (stem, entry) in entries {
         let attr = &entry.tool().attr;
         let summary = entry.summary();
         let dash = if summary.is_empty() { "" } else { " - " };
         doc.push_str(&format!("{attr}{}{dash}{summary}\n", entry.line()));
-        imports.push_str(&format!("from .{attr} import {attr} as {attr}\n"));
+        imports.push_str(&format!("from .{stem} import {attr} as {attr}\n"));
     }
     format!("\"\"\"{}\n\"\"\"\n\n{imports}", docstring(doc.trim_end()))
 }

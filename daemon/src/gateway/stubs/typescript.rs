@@ -48,10 +48,8 @@ pub(super) fn tool(entry: &Entry) -> String {
 }
 
 /// The index of one server.
-pub(super) fn server(entries: &[&Entry]) -> String {
-    let mut names: Vec<&str> = entries.iter().map(|entry| entry.tool().attr.as_str()).collect();
-    names.sort_unstable();
-    names.iter().map(|name| format!("export {{ {name} }} from \"./{name}\";\n")).collect()
+pub(super) fn server(entries: &[(String, &Entry)]) -> String {
+    entries.iter().map(|(stem, entry)| format!("export {{ {} }} from \"./{stem}\";\n", entry.tool().attr)).collect()
 }
 
 /// The index of the whole.
