@@ -79,12 +79,16 @@ def _value(error, text, situation):
 def _not_a_coroutine(text):
     if "function" in text:
         return "call the function: asyncio.run(main())"
+    if "an awaitable is required" in text:  # Python 3.14 no longer says what it got.
+        return "call the function: asyncio.run(main()); for several calls write `await asyncio.gather(*calls)` at the top level"
     return "at the top level write `await asyncio.gather(*calls)`; asyncio.run() takes one coroutine, such as main()"
 
 
 def _runtime(error, text, situation):
     if "no running event loop" in text:
         return "write `await ...` at the top level of the program, or start with asyncio.run(main())"
+    if "_GatheringFuture" in text:
+        return "at the top level write `await asyncio.gather(*calls)`; a gather made outside of asyncio.run() belongs to no loop of it"
     if "attached to a different loop" in text or "bound to a different event loop" in text:
         return "it belongs to another event loop; create and await it inside the same asyncio.run(), or use only top-level await"
     if "cannot reuse already awaited coroutine" in text:
