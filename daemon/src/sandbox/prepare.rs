@@ -78,8 +78,13 @@ pub(super) async fn prepare(
         return (Ok(ready), vec![layer("limits", LayerState::Ok, "descriptors, memory, CPU time, file size")]);
     }
     let mut tried = self_test(&ready).await;
+    let trouble = match &tried {
+        // The later ones are the plainer ones: uses, not attempts that lacked a means.
+        Ok((answer, _)) => answer.broken.last().cloned(),
+        Err(error) => Some(error.to_string()),
+    };
     if level != Level::Seatbelt
-        && let Some(why) = interpreter_trouble(&tried)
+        && let Some(why) = trouble
     {
         ready.write_xor_execute = false;
         let second = self_test(&ready).await;
@@ -172,15 +177,6 @@ impl Answer {
         } else {
             Err(SandboxError::SelfTest { level, failed: failed.join("; ") })
         }
-    }
-}
-
-/// What does not work in the interpreter, which a depth layer may be the reason of.
-fn interpreter_trouble(tried: &Result<(Answer, Vec<(String, String)>), SandboxError>) -> Option<String> {
-    match tried {
-        // The later ones are the plainer ones: uses, not attempts that lacked a means.
-        Ok((answer, _)) => answer.broken.last().cloned(),
-        Err(error) => Some(error.to_string()),
     }
 }
 

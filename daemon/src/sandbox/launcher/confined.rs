@@ -5,10 +5,10 @@
 //! child's death signal is tied to this process, which has one thread, so that killing the monitor kills the child too.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Write as _},
     os::{
-        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        fd::{AsFd as _, OwnedFd},
         unix::net::UnixStream,
     },
     process::ExitCode,
@@ -19,15 +19,12 @@ use rustix::{
     process::Signal,
 };
 
-use super::{OnStep as _, fault, inside, quota};
+use super::{OnStep as _, fault, inside, leave_descriptors, quota};
 use crate::sandbox::{
     Exit, Level, Limit,
     control::{self, Order, Report},
     error::{Fault, Step},
-    sys::{
-        self,
-        linux::{self, Forked, Reaped},
-    },
+    sys::linux::{self, Forked, Reaped},
 };
 
 const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
@@ -82,16 +79,6 @@ fn leave_groups() -> io::Result<()> {
         Err(rustix::io::Errno::PERM) if fs::read_to_string("/proc/self/setgroups")?.trim() == "deny" => Ok(()),
         other => Ok(other?),
     }
-}
-
-/// Gives up the child's pipes, whose end the daemon waits for.
-fn leave_descriptors() -> Result<(), Fault> {
-    let null = File::open("/dev/null").on(Step::Descriptors, "/dev/null")?;
-    let null = rustix::io::fcntl_dupfd_cloexec(null, super::PRIVATE).on(Step::Descriptors, "/dev/null")?;
-    for target in 0..3 {
-        sys::place(null.as_raw_fd(), target).on(Step::Descriptors, "dup2")?;
-    }
-    Ok(())
 }
 
 /// Maps one user and one group: the daemon's own, or nobody's when it is root.

@@ -20,6 +20,7 @@ use std::{
     convert::Infallible,
     fs::File,
     io,
+    ops::RangeInclusive,
     os::{
         fd::{AsRawFd as _, OwnedFd, RawFd},
         unix::net::UnixStream,
@@ -87,13 +88,21 @@ fn take_control() -> io::Result<UnixStream> {
 
 /// Puts /dev/null on 0 and the channel on 3; 1 and 2 are the pipes already. Everything else closes at `execve`.
 fn arrange_descriptors(channel: OwnedFd) -> Result<(), Fault> {
-    let place = |source: RawFd, target: RawFd| sys::place(source, target).on(Step::Descriptors, "dup2");
     let channel = rustix::io::fcntl_dupfd_cloexec(channel, PRIVATE).on(Step::Descriptors, "channel")?;
+    place_null(0..=0)?;
+    sys::place(channel.as_raw_fd(), CHANNEL).on(Step::Descriptors, "dup2")?;
+    sys::close_range(CHANNEL + 1, RawFd::MAX, Fate::CloseOnExec).on(Step::Descriptors, "close_range")
+}
+
+/// What a monitor does once its child has them: gives up the pipes, whose end the daemon waits for.
+fn leave_descriptors() -> Result<(), Fault> {
+    place_null(0..=2)
+}
+
+fn place_null(mut targets: RangeInclusive<RawFd>) -> Result<(), Fault> {
     let null = File::open("/dev/null").on(Step::Descriptors, "/dev/null")?;
     let null = rustix::io::fcntl_dupfd_cloexec(null, PRIVATE).on(Step::Descriptors, "/dev/null")?;
-    place(null.as_raw_fd(), 0)?;
-    place(channel.as_raw_fd(), CHANNEL)?;
-    sys::close_range(CHANNEL + 1, RawFd::MAX, Fate::CloseOnExec).on(Step::Descriptors, "close_range")
+    targets.try_for_each(|target| sys::place(null.as_raw_fd(), target)).on(Step::Descriptors, "dup2")
 }
 
 /// Sets the limits that every level has.

@@ -3,10 +3,9 @@
 
 use std::{
     convert::Infallible,
-    fs::File,
     io::{self, Read as _},
     os::{
-        fd::{AsRawFd as _, OwnedFd},
+        fd::OwnedFd,
         unix::{net::UnixStream, process::CommandExt as _},
     },
     path::Path,
@@ -14,16 +13,13 @@ use std::{
     time::Duration,
 };
 
-use super::{OnStep as _, arrange_descriptors, common_limits, fault, quota};
+use super::{OnStep as _, arrange_descriptors, common_limits, fault, leave_descriptors, quota};
 use crate::sandbox::{
     Exit, Limit,
     control::{self, Order, Report},
     error::{Fault, Step},
     seatbelt::SCRATCH,
-    sys::{
-        self,
-        macos::{self, Forked, Woken},
-    },
+    sys::macos::{self, Forked, Woken},
 };
 
 /// By its full name: `PATH` is not asked.
@@ -76,16 +72,6 @@ fn become_interpreter(order: &Order, channel: OwnedFd, scratch: &Path) -> Result
     command.arg("-D").arg(format!("{SCRATCH}={}", scratch.display()));
     let error = command.arg(&order.image).args(&order.arguments).env_clear().exec();
     Err(fault(Step::Seatbelt, error.raw_os_error().unwrap_or(0), SANDBOX_EXEC))
-}
-
-/// Gives up the child's pipes, whose end the daemon waits for.
-fn leave_descriptors() -> Result<(), Fault> {
-    let null = File::open("/dev/null").on(Step::Descriptors, "/dev/null")?;
-    let null = rustix::io::fcntl_dupfd_cloexec(null, super::PRIVATE).on(Step::Descriptors, "/dev/null")?;
-    for target in 0..3 {
-        sys::place(null.as_raw_fd(), target).on(Step::Descriptors, "dup2")?;
-    }
-    Ok(())
 }
 
 /// The child as its monitor holds it: killed and reaped with the value, whatever happens.
