@@ -2,6 +2,7 @@
 //!
 //! Errors are written for the model that made the call: what is wrong, and every argument that is valid.
 
+use ptc_protocol::api::MAX_QUERY_BYTES;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
@@ -96,8 +97,8 @@ pub(crate) fn parse(tool: ToolKind, arguments: Option<JsonObject>) -> Result<Cal
         ToolKind::ListCallableTools => {
             let (query, server, detail) = (given.text("query"), given.text("server"), given.detail("detail"));
             given.nothing_else()?;
-            let blank = |text: &String| !text.trim().is_empty();
-            Call::List { query: query?.filter(blank), server: server?.filter(blank), detail: detail? }
+            let (query, server) = (given.short("query", query?)?, given.short("server", server?)?);
+            Call::List { query, server, detail: detail? }
         }
         ToolKind::ReadOutput => {
             let program = given.text("program_id");
@@ -150,6 +151,17 @@ impl Given {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(other) => Err(self.wrong(field, "a string", &other)),
+        }
+    }
+
+    /// A text that goes into the address of a request; an empty one is as good as none.
+    fn short(&self, field: &str, text: Option<String>) -> Result<Option<String>, BadArguments> {
+        match text.filter(|text| !text.trim().is_empty()) {
+            Some(text) if text.len() > MAX_QUERY_BYTES => Err(self.refuse(format!(
+                "the argument '{field}' has {} bytes, more than {MAX_QUERY_BYTES}; a few words do",
+                text.len()
+            ))),
+            other => Ok(other),
         }
     }
 
@@ -304,5 +316,9 @@ mod tests {
             Ok(narrowed)
         );
         assert!(check(ToolKind::ListCallableTools, json!({"detail": "all"})).unwrap_err().contains("'signatures'"));
+        for field in ["query", "server"] {
+            let refused = check(ToolKind::ListCallableTools, json!({field: "word ".repeat(201)})).unwrap_err();
+            assert!(refused.contains(field) && refused.contains("1005 bytes"), "{refused}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The functions that tell a program about tools and servers. They are no tools: not counted and not recorded.
 
-use ptc_protocol::api::{ServerState, ServerStatus};
+use ptc_protocol::api::{MAX_QUERY_BYTES, ServerState, ServerStatus};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{
@@ -104,7 +104,7 @@ fn list(callable: &Callable, args: &Map<String, Value>) -> Result<String, Failur
         }
     };
     let found = select(callable, text(args, function, "query")?, text(args, function, "server")?)
-        .map_err(|NoServer { message }| invalid(message))?;
+        .map_err(|BadSearch { message, .. }| invalid(message))?;
     let told: Vec<String> = found
         .into_iter()
         .map(|entry| if signatures { with_signature(entry) } else { entry.tool().name.to_string() })
@@ -119,25 +119,34 @@ fn with_signature(entry: &Entry) -> String {
     format!("{}{}{comment}", entry.tool().name, entry.line())
 }
 
-/// The filter names a server that is not configured.
+/// Why a search was refused.
 #[derive(Debug)]
-pub(super) struct NoServer {
-    /// Says so, and which ones there are.
+pub(super) struct BadSearch {
+    /// The code of the problem in the control API.
+    pub code: &'static str,
+    /// What is wrong and what is valid.
     pub message: String,
 }
 
 /// Tools of one server or of all: by name, or best first when there is a query.
 ///
 /// # Errors
-/// There is no such server.
+/// There is no such server, or the query is too long.
 pub(super) fn select<'a>(
     callable: &'a Callable,
     query: Option<&str>,
     server: Option<&str>,
-) -> Result<Vec<&'a Entry>, NoServer> {
+) -> Result<Vec<&'a Entry>, BadSearch> {
+    if let Some(query) = query
+        && query.len() > MAX_QUERY_BYTES
+    {
+        let message = format!("the query has {} bytes, more than {MAX_QUERY_BYTES}; a few words do", query.len());
+        return Err(BadSearch { code: "bad_request", message });
+    }
     let server = match server {
         None => None,
-        Some(name) => Some(callable.server(name).map(|server| &server.name).ok_or_else(|| NoServer {
+        Some(name) => Some(callable.server(name).map(|server| &server.name).ok_or_else(|| BadSearch {
+            code: "unknown_server",
             message: format!(
                 "there is no server '{}'; configured: {}",
                 cut(name.to_owned(), 100),
@@ -268,6 +277,10 @@ mod tests {
             Ok(json!(["mcp__a_b__list_rows(n: int)  # Does list_rows."]))
         );
         assert_eq!(list(json!({"server": "x"})), Err("there is no server 'x'; configured: a-b, c, d".into()));
+        assert_eq!(
+            list(json!({"query": "rows ".repeat(201)})),
+            Err("the query has 1005 bytes, more than 1000; a few words do".into())
+        );
         assert_eq!(
             list(json!({"sever": "x"})),
             Err("list_callable_tools() got an unknown argument 'sever'; valid: query, server, detail".into())

@@ -120,7 +120,7 @@ impl Gateway {
     /// Lists callable tools by name, or best first when there is a query.
     ///
     /// # Errors
-    /// `bad_request` for a pattern that is none, `unknown_server`.
+    /// `bad_request` for a pattern that is none or a query that is too long, `unknown_server`.
     pub fn tools(&self, query: &ToolQuery) -> Result<Tools, Problem> {
         let problem =
             |code: &str, message: String| Problem { code: code.to_owned(), message, close_matches: Vec::new() };
@@ -132,7 +132,7 @@ impl Gateway {
         };
         let callable = self.callable();
         let found = select(&callable, query.query.as_deref(), query.server.as_deref())
-            .map_err(|error| problem("unknown_server", error.message))?;
+            .map_err(|error| problem(error.code, error.message))?;
         let wanted = |name: &str| glob.as_ref().is_none_or(|glob| glob.is_match(name));
         Ok(Tools {
             tools: found.into_iter().filter(|entry| wanted(entry.tool().name.as_str())).map(Entry::listed).collect(),

@@ -8,6 +8,9 @@ use serde_json::value::RawValue;
 use super::ServerState;
 use crate::names::{ServerName, ToolName};
 
+/// Longest words to search for, in bytes; more are refused. Each word is weighed against each tool.
+pub const MAX_QUERY_BYTES: usize = 1000;
+
 /// Answer of `GET /v1/tools`: callable tools sorted by name, or ranked when a query was given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tools {
