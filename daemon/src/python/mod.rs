@@ -31,6 +31,7 @@ const BOOTSTRAP: &str = concat!(
     part!("hints"),
     part!("syntax_hints"),
     part!("value_hints"),
+    part!("evidence"),
     part!("main"),
     "\nfrom ptc.main import main\n\nmain()\n",
 );

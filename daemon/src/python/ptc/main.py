@@ -163,8 +163,9 @@ class Run:
     def _left_behind(self):
         """What was still going on when the program ended well, and what it seems to have left out."""
         found = []
-        if self._emitted.text is None and not output.written() and program.only_defines(self._source):
-            found.append("the program defines functions but calls none of them; end it with a call, such as `await main()`")
+        if self._emitted.text is None and not output.written():
+            missing = program.left_out(self._source)
+            found += [missing] if missing else []
         if self._loop is not None:
             found += forgotten.unfinished_tasks(self._loop, self._scope.keys())
             found += forgotten.failed_tasks()

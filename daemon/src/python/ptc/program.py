@@ -56,12 +56,16 @@ def is_async(code):
     return bool(code.co_flags & inspect.CO_COROUTINE)
 
 
-def only_defines(source):
-    """Whether the program does nothing but import things and define functions: its author forgot to call them."""
+def left_out(source):
+    """What the author of a program without any output seems to have forgotten, or None."""
     body = ast.parse(source).body
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     idle = (*functions, ast.ClassDef, ast.Import, ast.ImportFrom)
-    return any(isinstance(node, functions) for node in body) and all(isinstance(node, idle) or _is_docstring(node) for node in body)
+    if any(isinstance(node, functions) for node in body) and all(isinstance(node, idle) or _is_docstring(node) for node in body):
+        return "the program defines functions but calls none of them; end it with a call, such as `await main()`"
+    if body and isinstance(body[-1], ast.Expr) and isinstance(body[-1].value, (ast.Name, ast.Subscript, ast.Attribute, ast.BinOp, ast.List, ast.Dict, ast.ListComp)):
+        return f"the value of the last line {body[-1].lineno} is not shown by itself; print() or emit() it"
+    return None
 
 
 def _is_docstring(node):

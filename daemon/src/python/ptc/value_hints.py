@@ -2,6 +2,7 @@
 
 import re
 
+from ptc import evidence
 from ptc.jsontext import advice_for
 
 HELPERS = {
@@ -31,9 +32,21 @@ def _attribute(error, text, situation):
 def _key(error, text, situation):
     if "environ" in situation.failing:
         return "a program's environment is empty: keys and addresses are the servers' own, and the tools use them"
+    found = _seen(error)
     if error.args and error.args[0] in ENVELOPE:
-        return f"a tool's result is the value itself, with no {error.args[0]!r} around it; print(repr(value)[:300]) shows it"
-    return None
+        return f"a tool's result is the value itself, with no {error.args[0]!r} around it{found and f'; this one is {found}'}"
+    return found and f"the value is {found}"
+
+
+def _index(error, text, situation):
+    found = _seen(error)
+    return found and f"the value is {found}"
+
+
+def _seen(error):
+    """What a failing subscript looked into, or an empty text."""
+    value = evidence.looked_into(error)
+    return "" if value is evidence.MISSING else evidence.described(value)
 
 
 def _type(error, text, situation):
@@ -57,8 +70,11 @@ def _type(error, text, situation):
         return "tool results are Python values already; leave out json.loads()"
     if "'coroutine' object" in text and "await" not in text:
         return "a coroutine was used as a value; write `await` before the call"
-    if "string indices must be integers" in text:
-        return "the value is a string, not a dict; print(repr(value)[:300]) shows it"
+    if "indices must be integers" in text or "object is not subscriptable" in text:
+        found = _seen(error)
+        return f"the value is {found}" if found else "print(repr(value)[:300]) shows what the value is"
+    if "'NoneType' object is not iterable" in text:
+        return "the value is None; a tool that gives nothing, and a key without a value, are None"
     found = re.match(r"Object of type (\w+) is not JSON serializable", text)
     if found:
         return advice_for(found[1]) or "json.dumps(..., default=str) turns such values into strings"
@@ -85,6 +101,10 @@ def _not_a_coroutine(text):
 
 
 def _runtime(error, text, situation):
+    if "await wasn't used with future" in text:
+        return "write `await` before asyncio.gather(...), or await the task"
+    if "Task got bad yield" in text:
+        return "asyncio.gather() takes the calls one by one: write asyncio.gather(*calls)"
     if "no running event loop" in text:
         return "write `await ...` at the top level of the program, or start with asyncio.run(main())"
     if "_GatheringFuture" in text:
@@ -103,6 +123,7 @@ def _runtime(error, text, situation):
 RULES = (
     (AttributeError, _attribute),
     (KeyError, _key),
+    (IndexError, _index),
     (TypeError, _type),
     (ValueError, _value),
     (RuntimeError, _runtime),

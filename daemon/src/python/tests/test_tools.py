@@ -206,7 +206,11 @@ class NeverAwaited(unittest.TestCase):
 class LeftBehind(unittest.TestCase):
     def test_functions_that_nobody_called_are_said(self):
         silent = ["async def main():\n    print(await mcp__s__echo(x=1))", "1\nimport json\nclass A: pass\ndef main():\n    print(1)"]
-        other = ["import json", "", "async def main():\n    pass\nawait main()", "def main():\n    print(1)\nmain()", "def f():\n    return 1\nreturn f()"]
+        values = ["x = 5\nx", "rows = [{}]\nrows[0]", "x = 1\nx + 1"]
+        for code, outcome in zip(values, run_all(values), strict=True):
+            with self.subTest(code):
+                self.assertEqual(outcome.done["warnings"], ["the value of the last line 2 is not shown by itself; print() or emit() it"])
+        other = ["import json", "", "async def main():\n    pass\nawait main()", "def main():\n    print(1)\nmain()", "def f():\n    return 1\nreturn f()", "await mcp__s__echo(x=1)", "x = 5\nprint(x)\nx"]
         for code, outcome in zip(silent + other, run_all(silent + other), strict=True):
             with self.subTest(code):
                 said = "the program defines functions but calls none of them; end it with a call, such as `await main()`"
