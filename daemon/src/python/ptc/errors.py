@@ -14,6 +14,8 @@ MAX_TEXT = 16 * 1024
 _NO_SITE_ADVICE = (
     ". Site initialization is disabled, did you forget to add the site-packages directory to sys.path or to enable your virtual environment?"
 )
+# Programs hold data in long lines; of one that failed a part is enough.
+MAX_LINE = 300
 
 
 def render(error, hints=()):
@@ -45,9 +47,10 @@ def _keep_program_frames(exception, seen):
         return
     seen.add(id(exception))
     if exception.stack is not None:
-        exception.stack[:] = [frame for frame in exception.stack if is_program_file(frame.filename)]
+        exception.stack[:] = [_shortened(frame) for frame in exception.stack if is_program_file(frame.filename)]
         if not exception.stack:
             exception.stack = None
+    _shorten_syntax(exception)
     _keep_program_frames(exception.__cause__, seen)
     _keep_program_frames(exception.__context__, seen)
     # What the library handled inside itself says nothing of the program.
@@ -58,6 +61,27 @@ def _keep_program_frames(exception, seen):
         exception.__context__ = None
     for part in exception.exceptions or ():
         _keep_program_frames(part, seen)
+
+
+def _shortened(frame):
+    if len(frame.line or "") <= MAX_LINE:
+        return frame
+    # Without the marks below, which would stand under the wrong place.
+    return traceback.FrameSummary(frame.filename, frame.lineno, frame.name, lookup_line=False, line=frame.line[:MAX_LINE] + " ...")
+
+
+def _shorten_syntax(exception):
+    """Leave the part of a SyntaxError's long line that its mark points at."""
+    text, offset = getattr(exception, "text", None), getattr(exception, "offset", None)
+    if not isinstance(text, str) or len(text) <= MAX_LINE:
+        return
+    start = max(0, (offset or 0) - MAX_LINE // 2)
+    exception.text = ("... " if start else "") + text[start : start + MAX_LINE].rstrip() + (" ..." if start + MAX_LINE < len(text) else "")
+    moved = start - (4 if start else 0)
+    if offset:
+        exception.offset = offset - moved
+    if getattr(exception, "end_offset", None):
+        exception.end_offset = min(exception.end_offset - moved, MAX_LINE) if exception.end_offset > moved else 0
 
 
 def _is_cancellation(exception):

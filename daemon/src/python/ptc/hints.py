@@ -10,6 +10,7 @@ from ptc import errors, syntax_hints, value_hints
 NETWORK = {"requests", "httpx", "aiohttp", "urllib3", "websockets", "openai", "anthropic", "boto3"}
 TABLES = {"pandas", "numpy", "polars", "scipy", "matplotlib", "sklearn"}
 CLIENTS = {"mcp", "call_tool", "call_mcp_tool", "use_mcp_tool", "client", "session", "tools"}
+TOO_DEEP = "the code itself is nested too deeply, or an expression in it is too long; put data into a list or a string"
 NO_NETWORK = "programs have no network; data comes from the tools"
 NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -114,7 +115,13 @@ def _missing_module(error, text, situation):
 
 
 def _memory(error, text, situation):
+    if not errors.program_lines(error):
+        return TOO_DEEP  # Python's parser says it so.
     return "the program reached its memory limit; keep less data at a time"
+
+
+def _recursion(error, text, situation):
+    return TOO_DEEP if "during compilation" in text or not errors.program_lines(error) else None
 
 
 def _os(error, text, situation):
@@ -143,6 +150,7 @@ _RULES = (
     (SyntaxError, _syntax),
     (NameError, _name),
     (ModuleNotFoundError, _missing_module),
+    (RecursionError, _recursion),
     *value_hints.RULES,
     (MemoryError, _memory),
     (OSError, _os),

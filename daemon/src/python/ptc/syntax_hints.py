@@ -17,6 +17,8 @@ _AWAIT = ("'await' outside", "'async with' outside", "'async for' outside", "asy
 def hint(error, source):
     """A hint for this SyntaxError in the program `source`, or None."""
     message = str(error.msg or "")
+    if "null bytes" in message:
+        return nul(source)
     if error.filename != PROGRAM_FILE:
         return "exec() and eval() know no top-level `await`; write the code into the program itself" if "await" in message else None
     lines = source.splitlines()
@@ -51,6 +53,12 @@ def hint(error, source):
     if any(quote in line for quote in _QUOTES):
         return _character("", line)
     return None
+
+
+def nul(source):
+    """Where the NUL is that Python refuses without a place."""
+    line = source[: source.find("\0")].count("\n") + 1
+    return f"line {line} holds a NUL character; write it as \\0 inside a string"
 
 
 def _in_prose(lines, number):

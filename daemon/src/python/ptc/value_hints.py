@@ -2,7 +2,7 @@
 
 import re
 
-from ptc import evidence
+from ptc import evidence, syntax_hints
 from ptc.jsontext import advice_for
 
 HELPERS = {
@@ -87,6 +87,8 @@ def _type(error, text, situation):
 def _value(error, text, situation):
     if "a coroutine was expected" in text:
         return _not_a_coroutine(text)
+    if "null bytes" in text and "\0" in situation.source:
+        return syntax_hints.nul(situation.source)  # Before Python 3.12 it is no SyntaxError.
     if type(error).__name__ == "JSONDecodeError" and "await" in situation.source:
         return "the text is not JSON; a tool's result that is JSON has been decoded already, other text arrives as it is"
     return None

@@ -76,6 +76,17 @@ class Frames(unittest.TestCase):
         self.assertLess(len(text), 17_000)
         self.assertRegex(text, r"aaa\n\.\.\. \(\d+ characters left out\) \.\.\.\nzzz")
 
+    def test_of_long_source_lines_a_part_is_shown(self):
+        text = self.render("x = [" + "1, " * 5000 + "]; 1 / 0")
+        self.assertLess(len(text), 600)
+        self.assertIn("    x = [1, 1, ", text)
+        self.assertTrue(text.endswith(" ...\nZeroDivisionError: division by zero\n"), text)
+        text = errors.render(fail("x = [" + "1, " * 5000 + "$" + ", 2" * 5000 + "]")[0])
+        self.assertLess(len(text), 900)
+        lines = text.splitlines()
+        self.assertEqual(lines[1][lines[2].index("^")], "$", text)
+        self.assertTrue(lines[1].startswith("    ... 1, 1") or "1, $" in lines[1], text)
+
     def test_text_that_cannot_be_made_or_said(self):
         self.assertIn("E: <exception str() failed>", self.render("class E(Exception):\n    def __str__(self):\n        1 / 0\nraise E()"))
         self.assertIn("ValueError: \\ud800", self.render("raise ValueError('\\ud800')"))
@@ -172,6 +183,8 @@ class Hints(unittest.TestCase):
             ("raise e", "the sandbox has no files"),
             ("raise p", "the sandbox allows no network, no other processes"),
             ("raise MemoryError", "memory limit"),
+            ("x = " + "-" * 100_000 + "1", "nested too deeply"),
+            ("print(1)\nx = '\0'", "line 2 holds a NUL character"),
             ("raise ExceptionGroup('g', [NameError(name='json')])", "write `import json` first"),
             ("raise ValueError('x')", None),
         ]
