@@ -9,6 +9,24 @@ from ptc import errors, syntax_hints, value_hints
 
 NETWORK = {"requests", "httpx", "aiohttp", "urllib3", "websockets", "openai", "anthropic", "boto3"}
 TABLES = {"pandas", "numpy", "polars", "scipy", "matplotlib", "sklearn"}
+REPLACED = {
+    "attr": "dataclasses",
+    "bs4": "html.parser",
+    "dateutil": "datetime.fromisoformat()",
+    "dotenv": "plain names: a program has no environment",
+    "lxml": "xml.etree.ElementTree",
+    "orjson": "json",
+    "pydantic": "dataclasses",
+    "pytz": "zoneinfo",
+    "rich": "print()",
+    "simplejson": "json",
+    "tabulate": "print() with f-strings",
+    "tenacity": "a loop with try",
+    "toml": "tomllib",
+    "tqdm": "nothing: nobody watches",
+    "ujson": "json",
+    "yaml": "json",
+}
 CLIENTS = {"mcp", "call_tool", "call_mcp_tool", "use_mcp_tool", "client", "session", "tools"}
 TOO_DEEP = "the code itself is nested too deeply, or an expression in it is too long; put data into a list or a string"
 NO_NETWORK = "programs have no network; data comes from the tools"
@@ -104,11 +122,15 @@ def _missing_module(error, text, situation):
         return "leave it out: asyncio.run() works in a program as it is"
     if top == "servers" or top.startswith("mcp__"):
         return None
+    if top in sys.stdlib_module_names:
+        return None
     if top.startswith("mcp") or top == "fastmcp":
         return f"tools need no client and no import: {_example(situation)}, or `from servers import <server>`"
     advice = ""
     if top in NETWORK:
         advice = "; there is no network either, data comes from the tools"
+    elif top in REPLACED:
+        advice = f"; use {REPLACED[top]}"
     elif top in TABLES:
         advice = "; csv, statistics, collections and plain lists of dicts do the same for small data"
     return f"only the Python standard library is available{advice}"
