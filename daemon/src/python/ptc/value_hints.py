@@ -11,6 +11,7 @@ HELPERS = {
     "inspect_tool": "inspect_tool(tool_name=...), with one name or a list of names",
     "server_status": "server_status(), without arguments",
 }
+RUN = "asyncio.run() takes one coroutine, made by a call: asyncio.run(main()); at the top level write `await asyncio.gather(*calls)`"
 # What clients of MCP find around a result, and programs do not.
 ENVELOPE = {"content", "structuredContent", "structured_content", "isError", "is_error", "text"}
 
@@ -61,7 +62,7 @@ def _type(error, text, situation):
     if "unhashable type" in text and "gather(" in situation.failing:
         return "asyncio.gather() takes the calls one by one: write asyncio.gather(*calls)"
     if "a coroutine or an awaitable is required" in text or "a coroutine was expected" in text:
-        return _not_a_coroutine(text)
+        return RUN
     if "Passing coroutines is forbidden" in text:
         return "write `await asyncio.gather(*calls)`, or give asyncio.wait() tasks: asyncio.create_task(call)"
     if "'async_generator' object" in text:
@@ -86,20 +87,12 @@ def _type(error, text, situation):
 
 def _value(error, text, situation):
     if "a coroutine was expected" in text:
-        return _not_a_coroutine(text)
+        return RUN
     if "null bytes" in text and "\0" in situation.source:
         return syntax_hints.nul(situation.source)  # Before Python 3.12 it is no SyntaxError.
     if type(error).__name__ == "JSONDecodeError" and "await" in situation.source:
         return "the text is not JSON; a tool's result that is JSON has been decoded already, other text arrives as it is"
     return None
-
-
-def _not_a_coroutine(text):
-    if "function" in text:
-        return "call the function: asyncio.run(main())"
-    if "an awaitable is required" in text:  # Python 3.14 no longer says what it got.
-        return "call the function: asyncio.run(main()); for several calls write `await asyncio.gather(*calls)` at the top level"
-    return "at the top level write `await asyncio.gather(*calls)`; asyncio.run() takes one coroutine, such as main()"
 
 
 def _runtime(error, text, situation):
@@ -110,7 +103,7 @@ def _runtime(error, text, situation):
     if "no running event loop" in text:
         return "write `await ...` at the top level of the program, or start with asyncio.run(main())"
     if "_GatheringFuture" in text:
-        return "at the top level write `await asyncio.gather(*calls)`; a gather made outside of asyncio.run() belongs to no loop of it"
+        return RUN
     if "attached to a different loop" in text or "bound to a different event loop" in text:
         return "it belongs to another event loop; create and await it inside the same asyncio.run(), or use only top-level await"
     if "cannot reuse already awaited coroutine" in text:

@@ -213,7 +213,7 @@ class Hints(unittest.TestCase):
         cases = [
             ("import asyncio\nasync def f():\n    return 1\nawait asyncio.run(f())", "only tool calls and other coroutines are awaited"),
             ("await mcp__s__echo", "a function is awaited by calling it"),
-            ("import asyncio\nasync def main():\n    pass\nasyncio.run(main)", "call the function: asyncio.run(main())"),
+            ("import asyncio\nasync def main():\n    pass\nasyncio.run(main)", "asyncio.run() takes one coroutine, made by a call"),
             ("import asyncio\nasyncio.run(asyncio.gather(*[mcp__s__echo(x=1)]))", "at the top level write `await asyncio.gather(*calls)`"),
             ("import asyncio\nawait asyncio.gather([mcp__s__echo(x=1)])", "write asyncio.gather(*calls)"),
             ("import asyncio\nawait asyncio.wait([mcp__s__echo(x=1)])", "write `await asyncio.gather(*calls)`"),

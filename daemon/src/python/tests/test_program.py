@@ -158,6 +158,8 @@ class Output(Table):
         first, second = os.pipe(), os.pipe()
         out, err = output._Pipe(first[1], "wb"), output._Pipe(second[1], "wb")
         self.addCleanup(setattr, output._Pipe, "last", None)
+        for end in (out, err):
+            self.addCleanup(end.close)
         seen = []
 
         def busy_daemon():
