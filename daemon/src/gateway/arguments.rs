@@ -23,7 +23,11 @@ pub(super) fn check(tool: &str, schema: &Schema, params: &[Field], arguments: &R
         Verdict::Fits | Verdict::GivenUp => Ok(()),
         Verdict::Misfits(findings) => {
             let told: Vec<String> = findings.iter().map(|finding| words(finding, params)).collect();
-            let message = format!("{tool}: {}; {}", told.join("; "), valid(params));
+            let mut message = format!("{tool}: {}", told.join("; "));
+            // A schema that names no parameters takes none only where it says so.
+            if !params.is_empty() || findings.iter().any(|finding| matches!(finding.flaw, Flaw::Unknown(_))) {
+                message.push_str(&format!("; {}", valid(params)));
+            }
             Err(Failure::new(Code::InvalidArguments, message))
         }
     }
@@ -184,6 +188,15 @@ mod tests {
             verdict(&schema, &json!({"x": 1})).unwrap_err(),
             "mcp__s__t: unknown argument 'x'; it takes no arguments"
         );
+    }
+
+    #[test]
+    fn a_schema_of_any_names_is_not_said_to_take_none() {
+        let schema = json!({"type": "object", "minProperties": 1, "maxProperties": 2, "additionalProperties": {"type": "integer"}});
+        let said = |arguments: Value| verdict(&schema, &arguments).unwrap_err();
+        assert_eq!(said(json!({})), "mcp__s__t: the arguments: must have at least 1 keys");
+        assert_eq!(said(json!({"a": 1, "b": 2, "c": 3})), "mcp__s__t: the arguments: must have at most 2 keys");
+        assert_eq!(said(json!({"a": "x"})), "mcp__s__t: argument 'a' must be integer, not string \"x\"");
     }
 
     #[test]

@@ -170,6 +170,8 @@ fn finding(error: &ValidationError<'_>) -> Finding {
         }
         ValidationErrorKind::MinItems { limit } => Flaw::Other(format!("must have at least {limit} items")),
         ValidationErrorKind::MaxItems { limit } => Flaw::Other(format!("must have at most {limit} items")),
+        ValidationErrorKind::MinProperties { limit } => Flaw::Other(format!("must have at least {limit} keys")),
+        ValidationErrorKind::MaxProperties { limit } => Flaw::Other(format!("must have at most {limit} keys")),
         ValidationErrorKind::UniqueItems => Flaw::Other("must not hold the same item twice".into()),
         ValidationErrorKind::Pattern { pattern } => {
             Flaw::Other(format!("must match the pattern {}, not {}", cut(pattern.clone(), 120), quote(value)))
