@@ -53,6 +53,7 @@ pub(super) fn compile(text: &str, role: Role) -> Repaired {
     };
     let mut notes = Vec::new();
     let mut schema = confine(&original, &mut notes);
+    loosen(&mut schema, Place::Document, role);
     if role == Role::Arguments && !schema.get("type").is_none_or(admits_objects) {
         remove_key(&mut schema, "type");
         notes.push("ignored the schema's `/type`, which no arguments can have".into());
@@ -151,6 +152,39 @@ fn confine_in(root: &Value, value: &mut Value, place: Place, notes: &mut Vec<Str
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| confine_in(root, item, Place::Inside, notes)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Takes schemas as their authors mean them: `nullable` of other dialects admits null, and of a call's arguments `oneOf`
+/// asks for one form at least, since a server with overlapping forms takes what fits two of them.
+fn loosen(value: &mut Value, place: Place, role: Role) {
+    match value {
+        Value::Object(members) if place == Place::Named => {
+            members.values_mut().for_each(|member| loosen(member, Place::Inside, role));
+        }
+        Value::Object(members) => {
+            if members.get("nullable") == Some(&Value::Bool(true)) {
+                if let Some(Value::String(name)) = members.get("type") {
+                    let both = Value::from(vec![name.as_str(), "null"]);
+                    members.insert("type".into(), both);
+                }
+                if let Some(Value::Array(values)) = members.get_mut("enum") {
+                    values.push(Value::Null);
+                }
+            }
+            if role == Role::Arguments
+                && !members.contains_key("anyOf")
+                && let Some(forms) = members.shift_remove("oneOf")
+            {
+                members.insert("anyOf".into(), forms);
+            }
+            for (keyword, member) in members.iter_mut().filter(|(keyword, _)| !DATA.contains(&keyword.as_str())) {
+                let place = if NAMED.contains(&keyword.as_str()) { Place::Named } else { Place::Inside };
+                loosen(member, place, role);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| loosen(item, Place::Inside, role)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -354,6 +388,20 @@ mod tests {
         let tree = json!({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/n"}}}}}});
         assert!(!fits(&compiled(&tree.to_string()), &json!({"kids": [{"kids": [5]}]})));
         assert!(compiled(&json!({"$ref": "#"}).to_string()).validator.is_some());
+    }
+
+    #[test]
+    fn nullable_admits_null_and_overlapping_forms_of_arguments_are_no_fault() {
+        let schema = json!({"type": "object", "properties": {
+            "v": {"type": "string", "nullable": true}, "e": {"type": "string", "enum": ["a"], "nullable": true},
+            "nullable": {"type": "string"}, "n": {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+        }});
+        for role in [Role::Arguments, Role::Result] {
+            let repaired = compile(&schema.to_string(), role);
+            assert!(fits(&repaired, &json!({"v": null, "e": null, "n": 1.5})), "{role:?}: {:?}", repaired.notes);
+            assert!(!fits(&repaired, &json!({"nullable": null})) && !fits(&repaired, &json!({"n": "x"})), "{role:?}");
+            assert_eq!(fits(&repaired, &json!({"n": 1})), role == Role::Arguments);
+        }
     }
 
     #[test]

@@ -172,6 +172,11 @@ fn finding(error: &ValidationError<'_>) -> Finding {
         ValidationErrorKind::MaxItems { limit } => Flaw::Other(format!("must have at most {limit} items")),
         ValidationErrorKind::MinProperties { limit } => Flaw::Other(format!("must have at least {limit} keys")),
         ValidationErrorKind::MaxProperties { limit } => Flaw::Other(format!("must have at most {limit} keys")),
+        ValidationErrorKind::MultipleOf { multiple_of } => {
+            Flaw::Other(format!("must be a multiple of {multiple_of}, not {}", quote(value)))
+        }
+        ValidationErrorKind::FalseSchema => Flaw::Other("is not allowed here".into()),
+        ValidationErrorKind::AdditionalItems { limit } => Flaw::Other(format!("must have at most {limit} items")),
         ValidationErrorKind::UniqueItems => Flaw::Other("must not hold the same item twice".into()),
         ValidationErrorKind::Pattern { pattern } => {
             Flaw::Other(format!("must match the pattern {}, not {}", cut(pattern.clone(), 120), quote(value)))
@@ -307,6 +312,16 @@ mod tests {
             findings(&schema, &json!({"a": 1, "f": [1]})),
             [("f".into(), other("must be string or null, not array of 1 items"))]
         );
+    }
+
+    #[test]
+    fn rarer_rules_are_told_in_words_too() {
+        let schema = json!({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {
+            "m": {"multipleOf": 2}, "f": false, "i": {"items": [{"type": "string"}], "additionalItems": false},
+        }});
+        assert_eq!(findings(&schema, &json!({"m": 3})), [("m".into(), other("must be a multiple of 2, not 3"))]);
+        assert_eq!(findings(&schema, &json!({"f": 3})), [("f".into(), other("is not allowed here"))]);
+        assert_eq!(findings(&schema, &json!({"i": ["a", 1]})), [("i".into(), other("must have at most 1 items"))]);
     }
 
     #[test]
