@@ -2,7 +2,7 @@
 //!
 //! Errors are written for the model that made the call: what is wrong, and every argument that is valid.
 
-use ptc_protocol::api::MAX_QUERY_BYTES;
+use ptc_protocol::api::{MAX_INSPECTED, MAX_QUERY_BYTES};
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
@@ -10,6 +10,9 @@ use crate::{
     decode::{NOT_AN_OBJECT, kind},
     tools::ToolKind,
 };
+
+/// Longest message about an argument, in characters.
+const MESSAGE_CHARS: usize = 300;
 
 /// A checked call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +107,7 @@ pub(crate) fn parse(tool: ToolKind, arguments: Option<JsonObject>) -> Result<Cal
             let program = given.text("program_id");
             let (offset, limit) = (given.whole("offset", 0), given.whole("limit", 1));
             given.nothing_else()?;
-            let program = program?.ok_or_else(|| given.missing("program_id"))?.trim().to_owned();
+            let program = given.name("program_id", program?.ok_or_else(|| given.missing("program_id"))?)?;
             let (usual, most) = OUTPUT_BYTES;
             Call::ReadOutput { program, offset: offset?.unwrap_or(0), limit: limit?.unwrap_or(usual).min(most) }
         }
@@ -130,6 +133,11 @@ struct Given {
 
 impl Given {
     fn refuse(&self, what: String) -> BadArguments {
+        // It may repeat what the model sent.
+        let what = match what.char_indices().nth(MESSAGE_CHARS) {
+            Some((end, _)) => format!("{}…", &what[..end]),
+            None => what,
+        };
         BadArguments { tool: self.tool, what }
     }
 
@@ -157,10 +165,10 @@ impl Given {
     /// A text that goes into the address of a request; an empty one is as good as none.
     fn short(&self, field: &str, text: Option<String>) -> Result<Option<String>, BadArguments> {
         match text.filter(|text| !text.trim().is_empty()) {
-            Some(text) if text.len() > MAX_QUERY_BYTES => Err(self.refuse(format!(
-                "the argument '{field}' has {} bytes, more than {MAX_QUERY_BYTES}; a few words do",
-                text.len()
-            ))),
+            Some(text) if text.len() > MAX_QUERY_BYTES => {
+                Err(self
+                    .refuse(format!("the argument '{field}' has {} bytes, more than {MAX_QUERY_BYTES}", text.len())))
+            }
             other => Ok(other),
         }
     }
@@ -183,22 +191,36 @@ impl Given {
     }
 
     fn names(&mut self, field: &str) -> Result<Option<Names>, BadArguments> {
-        match self.take(field) {
+        let value = self.take(field);
+        let several = |names: Vec<String>| {
+            if names.len() > MAX_INSPECTED {
+                let count = names.len();
+                return Err(self.refuse(format!("the argument '{field}' has {count} names, more than {MAX_INSPECTED}")));
+            }
+            names.into_iter().map(|name| self.name(field, name)).collect::<Result<_, _>>().map(Names::Several).map(Some)
+        };
+        match value {
             None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(match serde_json::from_str::<Vec<String>>(&text) {
-                Ok(names) if !names.is_empty() => Names::Several(names),
-                _ => Names::One(text.trim().to_owned()),
-            })),
+            Some(Value::String(text)) => match serde_json::from_str::<Vec<String>>(&text) {
+                Ok(names) if !names.is_empty() => several(names),
+                _ => self.name(field, text).map(Names::One).map(Some),
+            },
             Some(Value::Array(items)) if !items.is_empty() => {
-                let names = items.iter().map(|item| match item {
-                    Value::String(name) => Ok(name.trim().to_owned()),
-                    other => Err(self.wrong(field, "a string or an array of strings", other)),
+                let names = items.into_iter().map(|item| match item {
+                    Value::String(name) => Ok(name),
+                    other => Err(self.wrong(field, "a string or an array of strings", &other)),
                 });
-                Ok(Some(Names::Several(names.collect::<Result<_, _>>()?)))
+                several(names.collect::<Result<_, _>>()?)
             }
             Some(Value::Array(_)) => Err(self.refuse(format!("the argument '{field}' names no tool"))),
             Some(other) => Err(self.wrong(field, "a string or an array of strings", &other)),
         }
+    }
+
+    /// A name that goes into the address of a request.
+    fn name(&self, field: &str, name: String) -> Result<String, BadArguments> {
+        let named = self.short(field, Some(name))?;
+        named.map(|name| name.trim().to_owned()).ok_or_else(|| self.refuse(format!("the argument '{field}' is empty")))
     }
 
     fn detail(&mut self, field: &str) -> Result<Detail, BadArguments> {
@@ -291,6 +313,15 @@ mod tests {
         );
         assert!(check(ToolKind::InspectTool, json!({"tool_name": []})).is_err());
         assert!(check(ToolKind::InspectTool, json!({"tool_name": [1]})).unwrap_err().contains("not an integer"));
+        assert!(check(ToolKind::InspectTool, json!({"tool_name": " "})).unwrap_err().contains("is empty"));
+        assert!(check(ToolKind::InspectTool, json!({"tool_name": ["a", ""]})).unwrap_err().contains("is empty"));
+        assert!(
+            check(ToolKind::InspectTool, json!({"tool_name": "x".repeat(1001)})).unwrap_err().contains("1001 bytes")
+        );
+        assert!(check(ToolKind::InspectTool, json!({"tool_name": vec!["a"; 51]})).unwrap_err().contains("51 names"));
+        let mut long = JsonObject::new();
+        long.insert("x".repeat(10_000), json!(1));
+        assert!(check(ToolKind::ListCallableTools, json!(long)).unwrap_err().len() < 1500);
         assert!(check(ToolKind::InspectTool, json!({"name": "a"})).unwrap_err().contains("tool_name (string"));
     }
 

@@ -1,6 +1,6 @@
 //! The functions that tell a program about tools and servers. They are no tools: not counted and not recorded.
 
-use ptc_protocol::api::{MAX_QUERY_BYTES, ServerState, ServerStatus};
+use ptc_protocol::api::{MAX_INSPECTED, MAX_QUERY_BYTES, ServerState, ServerStatus};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{
@@ -8,9 +8,6 @@ use super::{
     failure::{Code, Failure, cut},
     search::rank,
 };
-
-/// Tools that one `inspect_tool` may ask for.
-const INSPECTED: usize = 50;
 
 /// One of the functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,14 +165,14 @@ fn inspect(callable: &Callable, args: &Map<String, Value>) -> Result<String, Fai
     match args.get("tool_name") {
         Some(Value::String(name)) => Ok(inspected(callable, name)),
         Some(Value::Array(names))
-            if !names.is_empty() && names.len() <= INSPECTED && names.iter().all(Value::is_string) =>
+            if !names.is_empty() && names.len() <= MAX_INSPECTED && names.iter().all(Value::is_string) =>
         {
             let told: Vec<String> =
                 names.iter().filter_map(Value::as_str).map(|name| inspected(callable, name)).collect();
             Ok(format!("[{}]", told.join(",")))
         }
         Some(_) => Err(invalid(format!(
-            "inspect_tool() argument 'tool_name' must be a string, or a list of 1 to {INSPECTED} strings"
+            "inspect_tool() argument 'tool_name' must be a string, or a list of 1 to {MAX_INSPECTED} strings"
         ))),
         None => Err(invalid("inspect_tool() needs the argument 'tool_name'".into())),
     }

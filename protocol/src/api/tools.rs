@@ -8,8 +8,12 @@ use serde_json::value::RawValue;
 use super::ServerState;
 use crate::names::{ServerName, ToolName};
 
-/// Longest words to search for, in bytes; more are refused. Each word is weighed against each tool.
+/// Longest words to search for and longest name to look up, in bytes; more are refused. Each word is weighed against each
+/// tool, and they go into the address of a request.
 pub const MAX_QUERY_BYTES: usize = 1000;
+
+/// Tools that are described in one go.
+pub const MAX_INSPECTED: usize = 50;
 
 /// Answer of `GET /v1/tools`: callable tools sorted by name, or ranked when a query was given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
