@@ -2,7 +2,7 @@
 //!
 //! One thread owns the watches. It watches folders, never the file itself, because an editor that saves by renaming
 //! leaves a watch on the old file deaf; it follows symbolic links by hand, because each may be swapped; and it compares
-//! content, because most events mean nothing. A slow poll covers what no event tells. It never parses.
+//! content, because most events mean nothing. A poll covers what no event tells. It never parses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,10 +30,8 @@ const SETTLE: Duration = Duration::from_millis(200);
 const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
 /// How long a file must be missing or blank before that is news; saving editors leave it so for a moment.
 const ABSENT: Duration = Duration::from_secs(1);
-/// How often the file is looked at without an event.
-const POLL: Duration = Duration::from_secs(30);
-/// The same where the platform gives no events.
-const POLL_ALONE: Duration = Duration::from_secs(2);
+/// How often the file is looked at without an event: it is small, and folders far above it may be replaced.
+const POLL: Duration = Duration::from_secs(2);
 
 /// Watches one file until dropped.
 #[derive(Debug)]
@@ -117,11 +115,7 @@ impl Watcher {
             // In this order, so that a save between the two is seen.
             self.watch();
             self.look();
-            let pause = match (self.absent_since, &self.notify) {
-                (Some(_), _) => SETTLE,
-                (None, Some(_)) => POLL,
-                (None, None) => POLL_ALONE,
-            };
+            let pause = if self.absent_since.is_some() { SETTLE } else { POLL };
             if wakes.recv_timeout(pause).is_ok() {
                 self.settle(wakes);
             }
@@ -366,6 +360,24 @@ mod tests {
         }
         bench.rename_over("fourth");
         bench.expect("fourth").await;
+    }
+
+    /// Nothing is watched that far away.
+    #[tokio::test]
+    async fn a_folder_far_above_may_be_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        let make = |name: &str, text: &str| {
+            fs::create_dir_all(at(name).join("a/b/c")).unwrap();
+            fs::write(at(name).join("a/b/c/config.yaml"), text).unwrap();
+        };
+        make("now", "first");
+        let watch = ConfigWatch::start(Some(at("now/a/b/c/config.yaml")), Some(ContentHash::of(b"first")));
+        let mut bench = Bench { root: tempfile::tempdir().unwrap(), watch };
+        make("next", "second");
+        fs::rename(at("now"), at("before")).unwrap();
+        fs::rename(at("next"), at("now")).unwrap();
+        bench.expect("second").await;
     }
 
     #[tokio::test]

@@ -19,9 +19,12 @@ pub(in crate::ctl) fn reload(report: &ReloadReport) -> String {
             let _written = writeln!(text, "{what}: {}", names(servers));
         }
     }
-    if !report.settings.is_empty() {
-        let keys: Vec<_> = report.settings.iter().map(|key| visible(key, Lines::Escape)).collect();
-        let _written = writeln!(text, "changed settings, for programs started from now on: {}", keys.join(", "));
+    let (calls, programs): (Vec<_>, Vec<_>) = report.settings.iter().partition(|key| binds_calls(key));
+    for (whom, keys) in [("every call", calls), ("programs started", programs)] {
+        if !keys.is_empty() {
+            let keys: Vec<_> = keys.into_iter().map(|key| visible(key, Lines::Escape)).collect();
+            let _written = writeln!(text, "changed settings, for {whom} from now on: {}", keys.join(", "));
+        }
     }
     if text.is_empty() {
         let _written = writeln!(text, "nothing to do");
@@ -30,6 +33,11 @@ pub(in crate::ctl) fn reload(report: &ReloadReport) -> String {
         let _written = writeln!(text, "not touched: {}", names(&report.unchanged));
     }
     text
+}
+
+/// Whether a setting binds calls of running programs, too.
+fn binds_calls(key: &str) -> bool {
+    key.split('.').next().is_some_and(|part| ["tools", "servers"].contains(&part))
 }
 
 fn names(servers: &[ServerName]) -> String {
@@ -47,11 +55,12 @@ mod tests {
     #[test]
     fn each_kind_of_change_has_its_line() {
         let text = reload(&report(
-            r#"{"started": ["a"], "restarted": ["b", "c"], "stopped": [], "unchanged": ["d"], "settings": ["tools.allow"]}"#,
+            r#"{"started": ["a"], "restarted": ["b", "c"], "stopped": [], "unchanged": ["d"], "settings": ["tools.allow", "execution.timeout_seconds"]}"#,
         ));
         assert_eq!(
             text,
-            "started: a\nrestarted: b, c\nchanged settings, for programs started from now on: tools.allow\nnot touched: d\n"
+            "started: a\nrestarted: b, c\nchanged settings, for every call from now on: tools.allow\nchanged settings, \
+             for programs started from now on: execution.timeout_seconds\nnot touched: d\n"
         );
     }
 
