@@ -26,6 +26,8 @@ pub(super) enum Busy {
         link: Box<Link>,
         work: Work<Result<Handshake, StartError>>,
         permit: Option<(OwnedSemaphorePermit, Instant)>,
+        /// When it is said that the start takes long.
+        late_at: Option<Instant>,
     },
     Up(Box<Up>),
     Closing(Work<()>),
@@ -53,6 +55,7 @@ pub(super) enum News {
     Happened(Event),
     Turn(Option<OwnedSemaphorePermit>),
     ColdStartOver,
+    Late,
     Shaken(Box<Result<Handshake, StartError>>),
     Lost(String),
     ListChanged,
@@ -70,11 +73,12 @@ impl Busy {
         match self {
             Self::No => std::future::pending().await,
             Self::Queued(turn) => News::Turn(turn.await),
-            Self::Shaking { work, permit, .. } => {
+            Self::Shaking { work, permit, late_at, .. } => {
                 let until = permit.as_ref().map(|(_, until)| *until);
                 tokio::select! {
                     result = work => News::Shaken(Box::new(result)),
                     () = sleep_until(until) => News::ColdStartOver,
+                    () = sleep_until(*late_at) => News::Late,
                 }
             }
             Self::Closing(work) => {

@@ -11,6 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::{
     http,
     process::Process,
+    state::Retry,
     wire::{Wire, WireTransport},
 };
 
@@ -60,6 +61,19 @@ pub(super) enum StartErrorKind {
     Broken,
     /// Wants a sign-in.
     SignIn,
+}
+
+impl StartErrorKind {
+    /// When a server that ended in this way is tried again.
+    pub(super) const fn retry(self) -> Retry {
+        match self {
+            Self::Expired => Retry::Now,
+            Self::Transient | Self::TooSlow | Self::Modern => Retry::Soon,
+            Self::Wait(asked) => Retry::After(asked),
+            Self::Broken => Retry::Slowly,
+            Self::SignIn => Retry::AfterSignIn,
+        }
+    }
 }
 
 impl StartError {

@@ -19,7 +19,7 @@ use super::{
     process::exit_words,
     redact::Redactor,
     sse,
-    state::{Action, Event, HEALTHY, Moment, Phase, Retry, State},
+    state::{Action, Event, HEALTHY, Moment, Phase, State},
     stdio,
 };
 use crate::{
@@ -33,7 +33,11 @@ const CALL_GRACE: Duration = Duration::from_secs(5);
 /// A cold start holds up others no longer than this.
 const COLD_START: Duration = Duration::from_secs(10);
 
-/// A start that timed out gets twice the time at the next try, up to so many doublings.
+/// A process gets so many times its time to start before it is started anew: what it has done so far would be lost, which
+/// with `npx` may be a long download. That it is late is said in time.
+const PATIENCE: u32 = 8;
+
+/// A start over the network that timed out gets twice the time at the next try, up to so many doublings.
 const PATIENCE_DOUBLINGS: u32 = 3;
 
 /// Notices of changed tools are gathered for so long.
@@ -192,6 +196,7 @@ impl Server {
                     *permit = None;
                 }
             }
+            News::Late => self.late(),
             News::Shaken(result) => match *result {
                 Ok(handshake) => self.connected(handshake),
                 Err(error) => self.start_failed(&error),
@@ -280,9 +285,16 @@ impl Server {
         self.face.report().last_error = Some(reason);
     }
 
+    /// Waits for its turn. Only processes take turns: what is reached over the network starts nothing here.
     fn queue(&mut self) {
-        let cold_starts = Arc::clone(&self.surroundings.cold_starts);
-        self.busy = Busy::Queued(Box::pin(async move { cold_starts.acquire_owned().await.ok() }));
+        let turn: Work<_> = match self.settings.transport {
+            Transport::Stdio { .. } => {
+                let cold_starts = Arc::clone(&self.surroundings.cold_starts);
+                Box::pin(async move { cold_starts.acquire_owned().await.ok() })
+            }
+            Transport::Http { .. } | Transport::Sse { .. } => Box::pin(std::future::ready(None)),
+        };
+        self.busy = Busy::Queued(turn);
     }
 
     fn open(&mut self, permit: Option<OwnedSemaphorePermit>) {
@@ -302,7 +314,7 @@ impl Server {
                 let pid = link.process.as_ref().map(super::process::Process::pid);
                 log.note(&pid.map_or_else(|| "connecting".into(), |pid| format!("started, process {pid}")));
                 self.face.report().pid = pid;
-                let limit = self.settings.startup_timeout.saturating_mul(1 << self.timeouts.min(PATIENCE_DOUBLINGS));
+                let limit = self.startup_limit();
                 let negotiation = match self.settings.protocol {
                     Protocol::Initialize => Negotiation::Initialize,
                     Protocol::Auto if self.discover => Negotiation::Discover,
@@ -322,11 +334,30 @@ impl Server {
                     )))),
                 };
                 let permit = permit.map(|permit| (permit, Instant::now() + COLD_START));
-                self.busy = Busy::Shaking { link: Box::new(link), work, permit };
+                let late_at = pid.map(|_| Instant::now() + self.settings.startup_timeout);
+                self.busy = Busy::Shaking { link: Box::new(link), work, permit, late_at };
                 self.surroundings.changed.notify_one();
             }
             Err(error) => self.start_failed(&error),
         }
+    }
+
+    fn startup_limit(&self) -> Duration {
+        let times = match self.settings.transport {
+            Transport::Stdio { .. } => PATIENCE,
+            Transport::Http { .. } | Transport::Sse { .. } => 1 << self.timeouts.min(PATIENCE_DOUBLINGS),
+        };
+        self.settings.startup_timeout.saturating_mul(times)
+    }
+
+    /// Says that a start takes long, and goes on waiting.
+    fn late(&mut self) {
+        let Busy::Shaking { link, late_at, .. } = &mut self.busy else { return };
+        *late_at = None;
+        let what = if link.wire.protocol().is_none() { "answered initialize" } else { "listed its tools" };
+        let (so_far, limit) = (self.settings.startup_timeout, self.startup_limit());
+        self.failed(&format!("has not {what} within {so_far:?}; it gets {limit:?} before it is started anew"));
+        self.surroundings.changed.notify_one();
     }
 
     fn start_failed(&mut self, error: &StartError) {
@@ -340,7 +371,7 @@ impl Server {
             Some(status) => self.failed(&format!("exits before it is ready, {}", exit_words(status))),
             None => self.failed(&error.message),
         }
-        self.happened(Event::StartFailed(retry(error.kind)));
+        self.happened(Event::StartFailed(error.kind.retry()));
     }
 
     fn connected(&mut self, handshake: Handshake) {
@@ -391,7 +422,7 @@ impl Server {
             Busy::Up(up) => up.link.wire.end_kind(),
             _ => StartErrorKind::Transient,
         };
-        self.happened(Event::Lost(retry(kind)));
+        self.happened(Event::Lost(kind.retry()));
     }
 
     fn begin_refresh(&mut self) {
@@ -438,7 +469,7 @@ impl Server {
         let work: Work<()> = match std::mem::replace(&mut self.busy, Busy::No) {
             Busy::No | Busy::Queued(_) => Box::pin(std::future::ready(())),
             Busy::Closing(work) => work,
-            Busy::Shaking { link, work, permit } => {
+            Busy::Shaking { link, work, permit, .. } => {
                 drop((work, permit));
                 Box::pin(async move {
                     link.close("stopped").await;
@@ -456,16 +487,5 @@ impl Server {
             }),
         };
         self.busy = Busy::Closing(work);
-    }
-}
-
-/// When a server that ended in this way is tried again.
-const fn retry(kind: StartErrorKind) -> Retry {
-    match kind {
-        StartErrorKind::Expired => Retry::Now,
-        StartErrorKind::Transient | StartErrorKind::TooSlow | StartErrorKind::Modern => Retry::Soon,
-        StartErrorKind::Wait(asked) => Retry::After(asked),
-        StartErrorKind::Broken => Retry::Slowly,
-        StartErrorKind::SignIn => Retry::AfterSignIn,
     }
 }

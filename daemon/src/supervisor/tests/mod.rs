@@ -6,6 +6,7 @@ mod over_http;
 mod over_sse;
 mod stateless;
 mod traffic;
+mod waiting;
 mod web;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
@@ -131,6 +132,13 @@ impl House {
     /// A file for a fake to write to.
     fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+}
+
+fn unavailable(result: Result<CallResult, CallFailure>) -> String {
+    match result {
+        Err(CallFailure::Unavailable { reason, .. }) => reason,
+        other => panic!("{other:?}"),
     }
 }
 
