@@ -102,7 +102,7 @@ fn servers(servers: &[ServerStatus], look: &Look) -> String {
             failed => format!("{} ({failed} failed)", server.calls),
         };
         table.add_row([
-            Cell::new(server.name.as_str()),
+            Cell::new(instance(server)),
             state_tone(server.state).cell(state_word(server.state)),
             Cell::new(server.pid.map_or_else(|| "-".into(), |pid| pid.to_string())),
             Cell::new(server.tools),
@@ -112,6 +112,12 @@ fn servers(servers: &[ServerStatus], look: &Look) -> String {
         ]);
     }
     rows(&table)
+}
+
+/// The server, and the session whose own instance it is.
+fn instance(server: &ServerStatus) -> String {
+    let name = server.name.as_str();
+    server.session.as_ref().map_or_else(|| name.to_owned(), |session| format!("{name} ({})", session.as_str()))
 }
 
 /// The error that explains the state; a ready server shows its last one only when nothing has succeeded since.
@@ -202,7 +208,10 @@ mod tests {
                 {"name": "github", "transport": "stdio", "state": "backoff", "pid": null, "since": "2026-01-02T11:59:50Z",
                  "tools": 0, "calls": 0, "failed_calls": 0, "last_ok": null, "last_error": "exited with code 1",
                  "last_stderr": ["a", "\u001b[31mNo token\u001b[0m"], "next_retry": "2026-01-02T12:00:08Z",
-                 "warnings": ["1", "2", "3", "4"]}],
+                 "warnings": ["1", "2", "3", "4"]},
+                {"name": "shell", "transport": "stdio", "state": "ready", "pid": 78, "since": "2026-01-02T11:59:00Z",
+                 "tools": 0, "calls": 1, "failed_calls": 0, "last_ok": null, "last_error": null, "next_retry": null,
+                 "scope": "session", "session": "s-1"}],
             "sessions": [{"id": "s-1", "client": "claude-code 2.1.197", "pid": 90, "since": "2026-01-02T11:00:00Z"}],
             "programs": [{"id": "p-1f", "session": "s-1", "started": "2026-01-02T11:59:56Z", "calls": 3,
                           "current": "mcp__financial_data__query"}]}"#,
@@ -222,6 +231,7 @@ mod tests {
         SERVER          STATE    PID  TOOLS  SINCE  CALLS          LAST ERROR
         financial-data  ready    77   12     2h 5m  40 (2 failed)
         github          backoff  -    0      10s    0              exited with code 1; next try in 8s; stderr: \u{1b}[31mNo token\u{1b}[0m
+        shell (s-1)     ready    78   0      1m 0s  1
 
         PROGRAM  STATE    PID  SESSION  AGE  CALLS  NOW
         p-1f     running  -    s-1      4s   3      mcp__financial_data__query

@@ -86,9 +86,10 @@ impl Refusal {
                 Verdict::Expired(format!("its session has expired ({said})"))
             }
             401 => Verdict::SignIn(self.sign_in(asked)),
+            // What to do comes first: tables cut what is long.
             403 => Verdict::Forbidden(format!(
-                "forbidden: {said}; the {} not suffice there: check `headers` of the server in the configuration",
-                if asked.has_credentials { "configured credentials do" } else { "configured headers do" }
+                "forbidden: the configured {} do not suffice, check `headers` of the server ({said})",
+                if asked.has_credentials { "credentials" } else { "headers" }
             )),
             429 | 503 if self.status == StatusCode::TOO_MANY_REQUESTS || self.retry_after.is_some() => {
                 let wait = self.retry_after.map(|after| format!(", it asks to wait {} s", after.as_secs()));
@@ -109,13 +110,13 @@ impl Refusal {
     }
 
     fn sign_in(&self, asked: Asked) -> String {
-        let challenge = self.challenge.as_ref().map(|text| format!(" (it asks for {text})")).unwrap_or_default();
+        let challenge = self.challenge.as_ref().map(|text| format!(", it asks for {text}")).unwrap_or_default();
         let advice = if asked.has_credentials {
-            "the configured `Authorization` header was refused: renew it"
+            "the configured `Authorization` header was refused, renew it"
         } else {
             "add `headers: { Authorization: \"Bearer …\" }` to the server in the configuration"
         };
-        format!("needs sign-in: the server answered 401 Unauthorized{challenge}; {advice}")
+        format!("needs sign-in: {advice} (the server answered 401 Unauthorized{challenge})")
     }
 
     /// The status, and what the server said about it.
@@ -226,8 +227,8 @@ mod tests {
         assert_eq!(
             denied.judge(SESSION),
             Verdict::SignIn(
-                "needs sign-in: the server answered 401 Unauthorized (it asks for Bearer realm=\"x\"); add `headers: { \
-                 Authorization: \"Bearer …\" }` to the server in the configuration"
+                "needs sign-in: add `headers: { Authorization: \"Bearer …\" }` to the server in the configuration (the \
+                 server answered 401 Unauthorized, it asks for Bearer realm=\"x\")"
                     .into()
             )
         );
