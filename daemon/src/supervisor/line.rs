@@ -16,6 +16,7 @@ use super::{
     call::{CallFailure, CallResult, ServerCall},
     handshake::list_tools,
     mirror::mirrored,
+    rounds::{self, MAX_ROUNDS, Next},
     wire::{MAX_MESSAGE_BYTES, RawRequest, ReplyError, Wire},
 };
 
@@ -103,17 +104,32 @@ impl Line {
         let Ok(Ok(_slot)) = slot else { return Err(CallFailure::Timeout { after: call.timeout }.into()) };
         let name = serde_json::Value::from(call.tool.wire_name.as_str());
         let params = format!(r#""name":{name},"arguments":{}"#, call.arguments.get());
-        match self.send_call(call, params).await {
-            Ok(raw) => match unfinished(&raw).filter(|_| self.wire.modern()) {
-                None => Ok(CallResult { raw }),
-                Some(kind) => Err(CallEnd::Failed(CallFailure::Rpc {
-                    code: i64::from(ErrorCode::INTERNAL_ERROR.0),
-                    message: format!("the tool answered with `{kind}` in place of a result, which is not supported"),
-                })),
-            },
+        match self.send_rounds(call, params).await {
+            Ok(raw) => Ok(CallResult { raw }),
             Err(RequestError::Reply(ReplyError::Expired { reason })) => Err(CallEnd::Expired { reason }),
             Err(error) => Err(self.failure(error, call).into()),
         }
+    }
+
+    /// Sends a call until its answer is a result.
+    async fn send_rounds(&self, call: &ServerCall, params: String) -> Result<Box<RawValue>, RequestError> {
+        let failed = |message: String| ReplyError::Rpc { code: i64::from(ErrorCode::INTERNAL_ERROR.0), message };
+        let mut more = String::new();
+        for _ in 0..MAX_ROUNDS {
+            let raw = self.send_call(call, format!("{params}{more}")).await?;
+            if !self.wire.modern() {
+                return Ok(raw);
+            }
+            match rounds::next(&raw, self.wire.roots()) {
+                Next::Result => return Ok(raw),
+                Next::Again(members) => more = format!(",{members}"),
+                Next::Unsupported(what) => {
+                    let text = format!("the tool answered with `{what}` in place of a result, which is not supported");
+                    return Err(failed(text).into());
+                }
+            }
+        }
+        Err(failed(format!("the tool asks for input again and again; given up after {MAX_ROUNDS} times")).into())
     }
 
     /// Sends a call. Where the server has changed what is to be mirrored, it is sent again as the server wants it now.
@@ -265,17 +281,6 @@ impl Line {
             }
         }
     }
-}
-
-/// The type of a result that is not the final one, in the protocol that has such types.
-fn unfinished(raw: &RawValue) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Typed {
-        #[serde(rename = "resultType")]
-        kind: Option<String>,
-    }
-    let typed = raw.get().contains(r#""resultType""#).then(|| serde_json::from_str::<Typed>(raw.get()).ok())??;
-    typed.kind.filter(|kind| kind != "complete")
 }
 
 /// Gives the request up when it goes out of scope without an answer.

@@ -22,6 +22,7 @@ mod mirror;
 mod owner;
 mod process;
 mod redact;
+mod rounds;
 mod server;
 mod sse;
 mod state;

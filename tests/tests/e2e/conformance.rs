@@ -1,7 +1,7 @@
 //! The official conformance suite's client scenarios that apply to a gateway of tools, against the daemon.
 //!
-//! Left out: `auth/*` (the daemon signs in nowhere), `elicitation-*` and `sep-2322-*` (nobody is asked anything),
-//! `sep-2640-*` (an extension about resources).
+//! Left out: `auth/*` (the daemon signs in nowhere), `elicitation-*` (nobody is there to accept anything), `sep-2640-*`
+//! (an extension about resources).
 
 use std::fs;
 
@@ -67,6 +67,11 @@ fn a_broken_stream_is_taken_up_again_when_the_server_says() {
 fn every_request_of_the_stateless_protocol_says_what_it_is() {
     passes("request-metadata", "2026-07-28", "");
     passes("http-standard-headers", "2026-07-28", CALL_ALL);
+}
+
+#[test]
+fn a_server_that_asks_for_input_is_called_again_with_what_it_wants_to_remember() {
+    passes("sep-2322-client-request-state", "2026-07-28", CALL_ALL);
 }
 
 #[test]

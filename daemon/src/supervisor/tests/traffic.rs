@@ -130,9 +130,12 @@ def other(message):
 def initialize(request):
     other(dict(request, method="initialize"))
 def call(request):
-    kind = "input_required" if "ask" in request["line"] else "complete"
-    meta = request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"]
-    reply(request, {"resultType": kind, "content": [{"type": "text", "text": meta}]})
+    params = request["params"]
+    if "ask" in params["arguments"] and "requestState" not in params:
+        asked = {"q": {"method": params["arguments"]["ask"]}}
+        return reply(request, {"resultType": "input_required", "requestState": "kept", "inputRequests": asked})
+    told = [params["_meta"]["io.modelcontextprotocol/protocolVersion"], params.get("requestState"), params.get("inputResponses")]
+    reply(request, {"resultType": "complete", "content": [{"type": "text", "text": json.dumps(told)}]})
 "#;
     let mut settings = fake("fake", script);
     settings.protocol = Protocol::Auto;
@@ -145,9 +148,12 @@ def call(request):
     let status = house.state("fake", ServerState::Ready).await;
     assert_eq!(status.protocol.as_deref(), Some("2026-07-28"));
     house.tool("mcp__fake__later").await;
-    assert!(house.call("{}").await.unwrap().raw.get().contains("2026-07-28"));
-    let CallFailure::Rpc { message, .. } = house.call(r#"{"ask":1}"#).await.unwrap_err() else { panic!() };
-    assert!(message.contains("input_required"), "{message}");
+    assert_eq!(text(house.call("{}").await), r#"["2026-07-28", null, null]"#);
+    let declined = r#"["2026-07-28", "kept", {"q": {"action": "decline"}}]"#;
+    assert_eq!(text(house.call(r#"{"ask":"elicitation/create"}"#).await), declined);
+    let asked = house.call(r#"{"ask":"sampling/createMessage"}"#).await;
+    let CallFailure::Rpc { message, .. } = asked.unwrap_err() else { panic!() };
+    assert!(message.contains("sampling/createMessage"), "{message}");
     let status = house.state("old", ServerState::Ready).await;
     assert_eq!(status.protocol.as_deref(), Some("2025-06-18"));
 }

@@ -228,6 +228,11 @@ impl Wire {
         self.lock().protocol.clone()
     }
 
+    /// What the server hears when it asks for roots.
+    pub(super) fn roots(&self) -> &str {
+        &self.roots
+    }
+
     /// Whether the server speaks the stateless protocol: notices only to listeners, results of several types.
     pub(super) fn modern(&self) -> bool {
         self.lock().modern
