@@ -375,13 +375,16 @@ impl Server {
     }
 
     fn connected(&mut self, handshake: Handshake) {
-        let Busy::Shaking { link, .. } = std::mem::replace(&mut self.busy, Busy::No) else { return };
+        let Busy::Shaking { link, late_at, .. } = std::mem::replace(&mut self.busy, Busy::No) else { return };
+        // That it was late is no error any more.
+        let was_late = link.process.is_some() && late_at.is_none();
         self.timeouts = 0;
         let line = handshake.line;
         let now = Instant::now();
         {
             let mut report = self.face.report();
             report.last_ok = Some(Timestamp::now());
+            report.last_error.take_if(|_| was_late);
             report.protocol = link.wire.protocol();
             report.listing = Some(Arc::new(handshake.listing));
         }

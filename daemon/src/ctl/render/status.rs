@@ -120,7 +120,7 @@ fn instance(server: &ServerStatus) -> String {
     server.session.as_ref().map_or_else(|| name.to_owned(), |session| format!("{name} ({})", session.as_str()))
 }
 
-/// The error that explains the state; a ready server shows its last one only when nothing has succeeded since.
+/// The last error, also of a server that is ready again: it says why that was started anew. What follows comes behind.
 fn last_error(server: &ServerStatus, look: &Look) -> String {
     let mut text = match (&server.last_error, server.state) {
         (None, _) => String::new(),

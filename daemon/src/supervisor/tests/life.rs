@@ -259,4 +259,5 @@ async fn a_slow_start_is_told_of_and_may_finish() {
     let late = house.status("slow", |status| status.last_error.is_some()).await;
     let ready = house.state("slow", ServerState::Ready).await;
     assert_eq!((late.pid, late.starts), (ready.pid, 1), "it did not start over");
+    assert_eq!(ready.last_error, None);
 }
