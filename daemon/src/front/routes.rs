@@ -26,6 +26,7 @@ use super::{Front, logs, problem::Failure, sessions::Session, socket::Peer, stre
 use crate::{
     gateway::{Language, ToolQuery},
     runner::RunRefused,
+    supervisor::RestartError,
 };
 
 /// Largest program with its envelope, in bytes.
@@ -244,12 +245,11 @@ async fn reload(State(front): State<Front>) -> Json<ReloadReport> {
 
 async fn restart(State(front): State<Front>, Path(name): Path<String>) -> Result<Json<Value>, Failure> {
     let name = server(&front, &name)?;
-    front
-        .supervisor
-        .restart(&name)
-        .await
-        .map_err(|error| Failure::new(StatusCode::NOT_FOUND, "unknown_server", error.to_string()))?;
-    Ok(Json(json!({})))
+    let restarted = front.supervisor.restart(&name).await;
+    restarted.map(|()| Json(json!({}))).map_err(|error| match &error {
+        RestartError::Unknown { .. } => Failure::new(StatusCode::NOT_FOUND, "unknown_server", error.to_string()),
+        RestartError::Disabled { .. } => Failure::new(StatusCode::CONFLICT, "disabled", error.to_string()),
+    })
 }
 
 /// A configured server by name; `_` and `-` are the same to a person.

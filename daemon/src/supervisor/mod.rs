@@ -68,12 +68,21 @@ pub struct Supervisor {
     status: watch::Receiver<Arc<Vec<ServerStatus>>>,
 }
 
-/// No server of this name is configured.
+/// Why a server is not started anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no server `{server}` is configured")]
-pub struct UnknownServer {
-    /// The name that was asked for.
-    pub server: ServerName,
+pub enum RestartError {
+    /// No server of this name is configured.
+    #[error("no server `{server}` is configured")]
+    Unknown {
+        /// The name that was asked for.
+        server: ServerName,
+    },
+    /// It shall not run.
+    #[error("server `{server}` is disabled in the configuration; set `enabled: true` there")]
+    Disabled {
+        /// The server.
+        server: ServerName,
+    },
 }
 
 impl Supervisor {
@@ -141,10 +150,10 @@ impl Supervisor {
     /// Starts a server anew, at once: what may hang must not hold up whoever wants to end it.
     ///
     /// # Errors
-    /// No such server is configured.
-    pub async fn restart(&self, server: &ServerName) -> Result<(), UnknownServer> {
-        let known = self.ask(|reply| Request::Restart { server: server.clone(), reply }).await;
-        if known == Some(true) { Ok(()) } else { Err(UnknownServer { server: server.clone() }) }
+    /// No such server is configured, or it is disabled.
+    pub async fn restart(&self, server: &ServerName) -> Result<(), RestartError> {
+        let done = self.ask(|reply| Request::Restart { server: server.clone(), reply }).await;
+        done.unwrap_or_else(|| Err(RestartError::Unknown { server: server.clone() }))
     }
 
     /// Stops the instances that belong to a session.

@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use super::{
+    RestartError,
     catalog::{Catalog, NamedTools, Offer, listing::Listing},
     clocks::Clocks,
     face::Face,
@@ -48,7 +49,7 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(6);
 #[derive(Debug)]
 pub(super) enum Request {
     Apply { settings: Arc<Settings>, reply: oneshot::Sender<ReloadReport> },
-    Restart { server: ServerName, reply: oneshot::Sender<bool> },
+    Restart { server: ServerName, reply: oneshot::Sender<Result<(), RestartError>> },
     Ensure { server: ServerName, session: SessionId, reply: oneshot::Sender<Option<Arc<Face>>> },
     SessionEnded { session: SessionId },
     Shutdown { reply: oneshot::Sender<()> },
@@ -221,13 +222,18 @@ impl SupervisorTask {
         match request {
             Request::Apply { settings, reply } => tell(reply, self.apply(settings).await),
             Request::Restart { server, reply } => {
-                let known = self.entries.contains_key(&Key { server: server.clone(), session: None });
+                let shared = self.entries.get(&Key { server: server.clone(), session: None });
+                let answer = match shared.map(|entry| entry.settings.enabled) {
+                    Some(true) => Ok(()),
+                    Some(false) => Err(RestartError::Disabled { server: server.clone() }),
+                    None => Err(RestartError::Unknown { server: server.clone() }),
+                };
                 let of_server = self.entries.iter().filter(|(key, entry)| key.server == server && !entry.leaving);
                 let commands: Vec<_> = of_server.map(|(_, entry)| entry.commands.clone()).collect();
                 for command in commands {
                     drop(command.send(Command::Restart).await);
                 }
-                tell(reply, known);
+                tell(reply, answer);
             }
             Request::Ensure { server, session, reply } => tell(reply, self.ensure(server, session)),
             Request::SessionEnded { session } => self.stop_where(|key, _| key.session.as_ref() == Some(&session)).await,

@@ -13,7 +13,7 @@
 //! | `DELETE /v1/programs/{id}` | | `{}`, 404 with [`Problem`] |
 //! | `GET /v1/programs/{id}/output?offset=&limit=` | | [`ProgramOutput`], 404 with [`Problem`] |
 //! | `POST /v1/reload` | | [`ReloadReport`] |
-//! | `POST /v1/servers/{name}/restart` | | `{}`, 404 with [`Problem`] |
+//! | `POST /v1/servers/{name}/restart` | | `{}`, 404 or 409 with [`Problem`] |
 //! | `GET /v1/logs?server=&lines=&follow=` | | NDJSON of [`LogLine`] |
 //!
 //! Every failure is a [`Problem`] with a matching HTTP status. Readers ignore fields they do not know; a field that is
@@ -47,7 +47,7 @@ pub struct Version {
 /// Body of every answer that is not 2xx.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Stable word for programs: `unknown_tool`, `unknown_program`, `unknown_server`, `unknown_session`, `bad_request`, `too_large`,
+    /// Stable word for programs: `unknown_tool`, `unknown_program`, `unknown_server`, `disabled`, `unknown_session`, `bad_request`, `too_large`,
     /// `busy`, `bad_config`, `forbidden`, `stopping`.
     pub code: String,
     /// Text for people: what failed, on what, what to do.

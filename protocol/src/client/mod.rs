@@ -239,7 +239,7 @@ impl Client {
     /// `POST /v1/servers/{name}/restart`.
     ///
     /// # Errors
-    /// Any [`ClientError`]; a [`Problem`] with code `unknown_server`.
+    /// Any [`ClientError`]; a [`Problem`] with code `unknown_server` or `disabled`.
     pub async fn restart(&self, server: &ServerName) -> Result<(), ClientError> {
         let path = format!("/v1/servers/{}/restart", escape(server.as_str()));
         self.post::<_, serde::de::IgnoredAny>(&path, &()).await.map(drop)

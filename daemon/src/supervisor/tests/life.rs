@@ -54,6 +54,15 @@ def listing(request):
 }
 
 #[tokio::test]
+async fn only_servers_that_shall_run_are_restarted() {
+    let house = House::new(vec![ServerSettings { enabled: false, ..fake("off", "") }]);
+    house.state("off", ServerState::Disabled).await;
+    let restart = async |name| house.supervisor.restart(&ServerName::parse(name).unwrap()).await;
+    assert!(matches!(restart("off").await, Err(RestartError::Disabled { .. })));
+    assert!(matches!(restart("none").await, Err(RestartError::Unknown { .. })));
+}
+
+#[tokio::test]
 async fn servers_that_cannot_start_say_what_is_wrong() {
     let mut slow = fake("slow", "def initialize(request):\n    pass");
     slow.startup_timeout = Duration::from_millis(500);

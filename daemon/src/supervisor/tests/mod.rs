@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::{
-    CallFailure, CallResult, Catalog, ServerCall, Supervisor, Tool,
+    CallFailure, CallResult, Catalog, RestartError, ServerCall, Supervisor, Tool,
     server::{Server, Surroundings},
 };
 use crate::{
