@@ -38,7 +38,7 @@ test-macos: ## on a Mac: run the sandbox's tests that need one
 
 check-macos: ## on Debian: check and lint for macOS (downloads a toolchain once, 150 MB)
 	ci/mac-toolchain.sh $(TARGET)/mac-toolchain
-	CARGO_TARGET_DIR=$(TARGET)/mac $(TARGET)/mac-toolchain/bin/cargo clippy -p ptc-protocol -p ptcd -p ptc-shim --all-targets \
+	CARGO_TARGET_DIR=$(TARGET)/mac $(TARGET)/mac-toolchain/bin/cargo clippy --workspace --all-targets \
 	  --target aarch64-apple-darwin -- -D warnings
 
 check: ## formatting, lints, documentation
