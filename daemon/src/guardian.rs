@@ -1,7 +1,8 @@
 //! A tiny second process that cleans up when the daemon dies without a word (SIGKILL, out of memory).
 //!
-//! The daemon writes the process groups, marks of processes and scratch directories it owns to the guardian's stdin, one line each; when
-//! that pipe closes, the guardian kills and removes whatever is still listed. It knows nothing of servers or programs.
+//! The daemon writes the process groups, marks of processes and scratch directories it owns to the guardian's stdin, one
+//! line each; when that pipe closes, the guardian kills and removes whatever is still listed. It knows nothing of servers
+//! or programs.
 
 use std::{
     collections::BTreeSet,
