@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ptc_protocol::{
-    api::{Outcome, ProgramEvent, RunRequest},
+    api::{Outcome, Problem, ProgramEvent, RunRequest},
     client::{Client, ClientError, EventStream},
     names::SessionId,
 };
@@ -17,9 +17,6 @@ use crate::{
     link::{Link, NoDaemon, Trust, chain},
     progress::{PACE, Watch},
 };
-
-/// Code of the daemon's [`Problem`](ptc_protocol::api::Problem) when it does not know the session of a run.
-const UNKNOWN_SESSION: &str = "unknown_session";
 
 /// Where progress goes.
 #[derive(Debug)]
@@ -109,7 +106,7 @@ async fn send(client: &Client, request: &RunRequest) -> Result<EventStream<Progr
                 Attempt { refusal: Refusal::NotSent { message }, again: Some(request.session.clone()) }
             }
             // The daemon was restarted and we have not heard of it yet.
-            ClientError::Problem(problem) if problem.code == UNKNOWN_SESSION => {
+            ClientError::Problem(problem) if problem.code == Problem::UNKNOWN_SESSION => {
                 Attempt { refusal: Refusal::Problem { message }, again: Some(request.session.clone()) }
             }
             ClientError::Problem(_) => Attempt { refusal: Refusal::Problem { message }, again: None },

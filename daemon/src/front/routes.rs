@@ -13,7 +13,7 @@ use axum::{
 use futures_util::{StreamExt as _, stream};
 use ptc_protocol::{
     api::{
-        API_VERSION, ConfigStatus, MAX_OUTPUT_PIECE, OUTPUT_PIECE, ProgramOutput, ProgramStatus, ReloadReport,
+        API_VERSION, ConfigStatus, MAX_OUTPUT_PIECE, OUTPUT_PIECE, Problem, ProgramOutput, ProgramStatus, ReloadReport,
         RunRequest, SessionEvent, SessionRequest, Status, Stubs, ToolDescription, Tools, Version,
     },
     names::{ProgramId, ServerName, SessionId},
@@ -192,6 +192,11 @@ async fn run(
     request: Result<Json<RunRequest>, JsonRejection>,
 ) -> Result<Response, Failure> {
     let request = body(request)?;
+    if let Some(session) = request.session.as_ref().filter(|id| !front.sessions.knows(id)) {
+        let message =
+            format!("session `{session}` is not open here: it has ended, or ptcd was restarted; begin another");
+        return Err(Failure::new(StatusCode::NOT_FOUND, Problem::UNKNOWN_SESSION, message));
+    }
     front.gateway.settled(|server| request.code.contains(&server.ident), PROGRAM_WAITS).await;
     match front.runner.run(request).await {
         Ok((_, events)) => Ok(ndjson(ReceiverStream::new(events))),

@@ -28,6 +28,11 @@ impl Sessions {
         Some(Session { sessions: self.clone(), id })
     }
 
+    /// Whether the session is open.
+    pub(super) fn knows(&self, id: &SessionId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+    }
+
     /// Open sessions, by id.
     pub(super) fn list(&self) -> Vec<SessionStatus> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
@@ -57,7 +62,9 @@ mod tests {
         let request = SessionRequest { client: "claude\u{1b}[0m".into(), pid: 7, version: "1".into() };
         let session = sessions.begin(&request).unwrap();
         assert_eq!(sessions.list()[0].client, "claude[0m");
+        let id = session.id.clone();
+        assert!(sessions.knows(&id));
         drop(session);
-        assert!(sessions.list().is_empty());
+        assert!(sessions.list().is_empty() && !sessions.knows(&id));
     }
 }

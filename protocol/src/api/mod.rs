@@ -47,12 +47,17 @@ pub struct Version {
 /// Body of every answer that is not 2xx.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Stable word for programs: `unknown_tool`, `unknown_program`, `unknown_server`, `disabled`, `unknown_session`, `bad_request`, `too_large`,
-    /// `busy`, `bad_config`, `forbidden`, `stopping`.
+    /// Stable word for programs: `unknown_tool`, `unknown_program`, `unknown_server`, `disabled`,
+    /// [`UNKNOWN_SESSION`](Self::UNKNOWN_SESSION), `bad_request`, `too_large`, `busy`, `bad_config`, `forbidden`, `stopping`.
     pub code: String,
     /// Text for people: what failed, on what, what to do.
     pub message: String,
     /// Names close to the one that was not found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub close_matches: Vec<String>,
+}
+
+impl Problem {
+    /// The code for a session that has ended, or that belonged to a daemon before this one: begin another.
+    pub const UNKNOWN_SESSION: &'static str = "unknown_session";
 }

@@ -1,5 +1,10 @@
 //! The shim's side of the conversation: versions old and new, progress, odd lines.
 
+use ptc_protocol::{
+    api::{Problem, RunRequest},
+    client::{Client, ClientError},
+    names::SessionId,
+};
 use ptc_tests::{
     World,
     config::{config, fake},
@@ -99,4 +104,23 @@ fn structured_content_goes_to_clients_that_show_the_text_too() {
     assert_eq!(result.structured, None, "{}", result.raw);
     assert_eq!(result.outcome()["result"], json!({"a": 1}));
     assert!(result.text.contains("--- result ---\n{\"a\": 1}"), "{}", result.text);
+}
+
+#[tokio::test]
+async fn a_program_of_a_session_that_is_not_open_is_refused() {
+    let world = World::ready(&config(vec![], &json!({})));
+    let client = Client::connect_lazy(world.socket());
+    let mut request = RunRequest {
+        code: "print(1)".to_owned(),
+        session: Some(SessionId::parse("s-0123456789ab").unwrap()),
+        timeout_seconds: None,
+        stream_output: false,
+        client_request: None,
+    };
+    match client.run(&request).await.map(drop) {
+        Err(ClientError::Problem(problem)) => assert_eq!(problem.code, Problem::UNKNOWN_SESSION),
+        other => panic!("a session that nobody began was taken: {other:?}"),
+    }
+    request.session = None;
+    client.run(&request).await.unwrap();
 }
