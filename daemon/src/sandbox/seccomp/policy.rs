@@ -10,6 +10,7 @@ use super::{
 };
 
 const EPERM: u16 = 1;
+const EACCES: u16 = 13;
 const EINVAL: u16 = 22;
 const ENOSYS: u16 = 38;
 const EOPNOTSUPP: u16 = 95;
@@ -38,7 +39,7 @@ pub(in crate::sandbox) enum Attributes {
 
 /// Carried out whatever the arguments.
 const FREE: &str = "read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 open openat creat close \
-    close_range stat lstat fstat newfstatat statx lseek access faccessat faccessat2 dup dup2 dup3 flock fsync fdatasync \
+    close_range stat lstat fstat newfstatat statx lseek access faccessat faccessat2 dup dup2 dup3 fsync fdatasync \
     ftruncate fallocate fadvise64 getdents getdents64 getcwd chdir fchdir rename renameat renameat2 mkdir mkdirat rmdir \
     unlink unlinkat link linkat symlink symlinkat readlink readlinkat umask statfs fstatfs \
     poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2 \
@@ -54,6 +55,9 @@ const ABSENT: &str = "clone3 openat2 memfd_create copy_file_range sendfile splic
 /// Answered as a file system without extended attributes does, the only answer that `shutil.copystat` accepts.
 const EXTENDED_ATTRIBUTES: &str = "setxattr lsetxattr fsetxattr getxattr lgetxattr fgetxattr listxattr llistxattr \
     flistxattr removexattr lremovexattr fremovexattr";
+/// Done nothing for, and said to be done: nobody else holds files of the scratch directory, so a lock on one is had as soon
+/// as it is asked for; and on the interpreter's files, which others share, a lock would be noticed by them.
+const PRETENDED: &str = "flock";
 /// See [`Attributes`].
 const FILE_ATTRIBUTES: &str = "chmod fchmod fchmodat fchmodat2 utime utimes utimensat futimesat";
 const FILE_OWNERS: &str = "chown lchown fchown fchownat";
@@ -71,6 +75,7 @@ pub(in crate::sandbox) fn allowlist(arch: Arch, policy: Policy) -> Filter {
     rules.plain(FREE, Verdict::Allow);
     rules.plain(ABSENT, Verdict::Errno(ENOSYS));
     rules.plain(EXTENDED_ATTRIBUTES, Verdict::Errno(EOPNOTSUPP));
+    rules.plain(PRETENDED, Verdict::Errno(0));
     if policy.truncate_by_path {
         rules.plain("truncate", Verdict::Allow);
     }
@@ -119,6 +124,8 @@ fn processes(rules: &mut Rules, own: u32) {
 
 fn memory(rules: &mut Rules, write_xor_execute: bool) {
     const WRITE_EXECUTE: Test = Test::Masked32 { mask: 6, value: 6 };
+    const WRITE: Test = Test::Masked32 { mask: 2, value: 2 };
+    const EXECUTE: Test = Test::Masked32 { mask: 4, value: 4 };
     // Memory that RLIMIT_DATA does not count: MAP_SHARED | MAP_ANONYMOUS; MAP_GROWSDOWN, which passes for a stack.
     const SHARED_ANONYMOUS: Test = Test::Masked32 { mask: 0x21, value: 0x21 };
     const GROWS_DOWN: Test = Test::Masked32 { mask: 0x100, value: 0x100 };
@@ -130,7 +137,11 @@ fn memory(rules: &mut Rules, write_xor_execute: bool) {
         protection.push(refused(vec![(2, WRITE_EXECUTE)]));
     }
     rules.clauses("mmap", mapping, Verdict::Allow);
-    rules.clauses("mprotect", protection, Verdict::Allow);
+    // Written memory that is made unwritable is no longer counted, and is as large as before. What loaders and allocators
+    // take writing away from works as well when it stays; to make code of it is refused, as PR_SET_MDWE does.
+    protection.push(Clause { when: vec![(2, WRITE)], then: Verdict::Allow });
+    protection.push(Clause { when: vec![(2, EXECUTE)], then: Verdict::Errno(EACCES) });
+    rules.clauses("mprotect", protection, Verdict::Errno(0));
 }
 
 fn descriptors(rules: &mut Rules) {
@@ -146,10 +157,19 @@ fn descriptors(rules: &mut Rules) {
     // TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
     let requests = [0x5401, 0x5413, 0x541b, 0x5421, 0x5450, 0x5451].map(|request| vec![(1, Test::Is32(request))]);
     rules.checked("ioctl", requests, Verdict::Errno(EPERM));
-    // DUPFD, GETFD, SETFD, GETFL, SETFL, GETLK, SETLK, SETLKW, the same for open file descriptions, DUPFD_CLOEXEC,
-    // GETPIPE_SZ. Not SETOWN, SETSIG, NOTIFY, SETLEASE, SETPIPE_SZ, seals.
-    let commands = [0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032].map(|command| vec![(1, Test::Is32(command))]);
-    rules.checked("fcntl", commands, Verdict::Errno(EPERM));
+    // DUPFD, GETFD, SETFD, GETFL, SETFL, GETLK, DUPFD_CLOEXEC, GETPIPE_SZ. Not SETOWN, SETSIG, NOTIFY, SETLEASE,
+    // SETPIPE_SZ, seals.
+    let mut commands: Vec<_> = [0, 1, 2, 3, 4, 5, 1030, 1032]
+        .map(|command| Clause { when: vec![(1, Test::Is32(command))], then: Verdict::Allow })
+        .into();
+    // SETLK, SETLKW: a process never stands in its own way, so to say yes is the right answer. The kernel keeps each
+    // locked range, and no limit counts them.
+    commands.extend([6, 7].map(|command| Clause { when: vec![(1, Test::Is32(command))], then: Verdict::Errno(0) }));
+    // The same for open file descriptions, of which one may stand in another's way, as on kernels that have none.
+    commands.extend(
+        [36, 37, 38].map(|command| Clause { when: vec![(1, Test::Is32(command))], then: Verdict::Errno(EINVAL) }),
+    );
+    rules.clauses("fcntl", commands, Verdict::Errno(EPERM));
 }
 
 /// Collects rules by name.
@@ -199,6 +219,7 @@ mod tests {
     const KILL: u32 = 0x8000_0000;
     const REFUSE: u32 = 0x0005_0001;
     const MISSING: u32 = 0x0005_0026;
+    const PRETEND: u32 = 0x0005_0000;
 
     const fn policy(attributes: Attributes) -> Policy {
         Policy { own_pid: OWN, attributes, truncate_by_path: false, write_xor_execute: true }
@@ -257,7 +278,12 @@ mod tests {
             ("mmap", &[0, 4096, 3, 0x2_0022], ALLOW),
             ("mmap", &[0, 4096, 7, 0x22], REFUSE),
             ("mprotect", &[0, 4096, 7], REFUSE),
-            ("mprotect", &[0, 4096, 5], ALLOW),
+            ("mprotect", &[0, 4096, 3], ALLOW),
+            ("mprotect", &[0, 4096, HIGH | 2], ALLOW),
+            ("mprotect", &[0, 4096, 1], PRETEND),
+            ("mprotect", &[0, 4096, 0], PRETEND),
+            ("mprotect", &[0, 4096, HIGH | 0x0100_0001], PRETEND),
+            ("mprotect", &[0, 4096, 5], 0x0005_000d),
             ("socketpair", &[1, 1 | 0x8_0800, 0], ALLOW),
             ("socketpair", &[1, 2, 0], REFUSE),
             ("socketpair", &[1, 5, 0], REFUSE),
@@ -274,6 +300,11 @@ mod tests {
             ("ioctl", &[0, 0x541c], REFUSE),
             ("fcntl", &[0, 1030, 0], ALLOW),
             ("fcntl", &[0, 8, 1], REFUSE),
+            ("fcntl", &[0, 5, 1], ALLOW),
+            ("fcntl", &[0, 6, 1], PRETEND),
+            ("fcntl", &[0, HIGH | 7, 1], PRETEND),
+            ("fcntl", &[0, 37, 1], 0x0005_0016),
+            ("flock", &[0, 2], PRETEND),
             ("fcntl", &[0, 1031, 1 << 20], REFUSE),
             ("fcntl", &[0, HIGH | 1031, 1 << 20], REFUSE),
             ("chmod", &[], ALLOW),
