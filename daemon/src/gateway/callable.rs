@@ -247,7 +247,7 @@ impl Callable {
         {
             close.push(entry.tool.name.to_string());
         }
-        close.sort_by_key(|known| strsim::damerau_levenshtein(name, known));
+        close.sort_by_cached_key(|known| strsim::damerau_levenshtein(name, known));
         close.truncate(3);
         close
     }

@@ -72,6 +72,12 @@ pub struct Failure {
 const QUOTED_CHARS: usize = 20_000;
 
 impl Failure {
+    /// A function about tools broke.
+    #[must_use]
+    pub fn not_answered(function: &str) -> Self {
+        Self::new(Code::InvalidResult, format!("{function}() has no answer; this is a fault of ptcd"))
+    }
+
     /// Puts the two together, cutting what a server said at a bound.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {

@@ -32,6 +32,11 @@ impl Introspection {
         }
     }
 
+    /// As a program calls it.
+    pub(super) const fn name(self) -> &'static str {
+        self.parameters().0
+    }
+
     const fn parameters(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::List => ("list_callable_tools", &["query", "server", "detail"]),

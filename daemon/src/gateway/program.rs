@@ -11,7 +11,7 @@ use std::{
 use ptc_protocol::{api::CallRecord, names::SessionId};
 use serde_json::{Value, value::RawValue};
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::spawn_blocking,
 };
 
@@ -36,6 +36,8 @@ const INLINE_BYTES: usize = 64 << 10;
 const INLINE_SCHEMA_BYTES: usize = 8 << 10;
 /// The JSON-RPC code of a server that does not like the arguments.
 const INVALID_PARAMS: i64 = -32602;
+/// Calls of unknown tools that are told which names are close, which is to be looked for in all of them.
+const SUGGESTIONS: u64 = 100;
 
 /// The answer to one call.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub struct Reply {
     pub record: Option<CallRecord>,
     /// The members of a result frame after `"id"`.
     pub frame_body: String,
+    /// To be kept as long as the answer is: as many large answers wait for a program that does not read as calls may run.
+    pub slot: Option<OwnedSemaphorePermit>,
 }
 
 /// One program's account; shared by its concurrent calls.
@@ -55,7 +59,10 @@ pub struct ProgramCalls {
     session: Option<SessionId>,
     start_members: String,
     budget: Budget,
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
+    /// For what is looked up in all tools, one at a time and off the async threads: it is not counted, and not cheap.
+    lookups: Arc<Semaphore>,
+    suggested: AtomicU64,
     ledger: Mutex<Ledger>,
     result_bytes: AtomicU64,
 }
@@ -78,7 +85,9 @@ impl ProgramCalls {
         Self {
             start_members: callable.start_members(code),
             budget: Budget::new(execution.max_tool_calls),
-            slots: Semaphore::new(execution.max_concurrent_calls.clamp(1, Semaphore::MAX_PERMITS)),
+            slots: Arc::new(Semaphore::new(execution.max_concurrent_calls.clamp(1, Semaphore::MAX_PERMITS))),
+            lookups: Arc::new(Semaphore::new(1)),
+            suggested: AtomicU64::new(0),
             ledger: Mutex::default(),
             result_bytes: AtomicU64::new(0),
             callable,
@@ -100,30 +109,32 @@ impl ProgramCalls {
     pub async fn call(&self, tool: &str, args: Box<RawValue>, on_admitted: impl FnOnce(u64)) -> Reply {
         if let Some(introspection) = Introspection::named(tool) {
             let status = Arc::clone(&self.supervisor.status().borrow());
-            return match introspection.answer(&self.callable, &status, &args) {
-                Ok(value) => Reply { record: None, frame_body: format!("\"ok\":true,\"value\":{value}") },
-                Err(failure) => Reply { record: None, frame_body: failure_body(&failure) },
+            let (slot, answer) = self.look_up(move |callable| introspection.answer(callable, &status, &args)).await;
+            let frame_body = match answer.unwrap_or_else(|| Err(Failure::not_answered(introspection.name()))) {
+                Ok(value) => format!("\"ok\":true,\"value\":{value}"),
+                Err(failure) => failure_body(&failure),
             };
+            return Reply { record: None, frame_body, slot };
         }
         let number = self.ledger().arrive(tool, &args);
         let open = OpenCall { calls: self, number, tool, ended: false };
-        let funded = match self.admit(tool) {
+        let funded = match self.admit(tool).await {
             Ok(funded) => funded,
             Err(failure) => return open.refuse(&failure),
         };
         on_admitted(number);
-        let outcome = self.run(&funded, args).await;
-        open.end(outcome)
+        let (slot, outcome) = self.run(&funded, args).await;
+        Reply { slot, ..open.end(outcome) }
     }
 
     /// Resolve, policy, budget: what must have passed before anything is done for a call.
-    fn admit(&self, tool: &str) -> Result<Funded, Failure> {
-        let Some(entry) = self.callable.get(tool) else { return Err(self.unknown(tool)) };
+    async fn admit(&self, tool: &str) -> Result<Funded, Failure> {
+        let Some(entry) = self.callable.get(tool) else { return Err(self.unknown(tool).await) };
         let permit = Permit::ask(entry, &self.settings.borrow().tools)?;
         self.budget.fund(permit)
     }
 
-    fn unknown(&self, tool: &str) -> Failure {
+    async fn unknown(&self, tool: &str) -> Failure {
         if let Some(server) = self.callable.server_down(tool) {
             return Failure::unavailable(tool, server.name.as_str(), &reason(server));
         }
@@ -131,19 +142,43 @@ impl ProgramCalls {
         if known && !self.settings.borrow().tools.admits(tool) {
             return Failure::not_allowed(tool);
         }
-        Failure::unknown_tool(tool, &self.callable.close_to(tool))
+        if self.suggested.fetch_add(1, Ordering::Relaxed) >= SUGGESTIONS {
+            return Failure::unknown_tool(tool, &[]);
+        }
+        let name = tool.to_owned();
+        let (_slot, close) = self.look_up(move |callable| callable.close_to(&name)).await;
+        Failure::unknown_tool(tool, &close.unwrap_or_default())
+    }
+
+    /// Looks something up in all tools; nothing when that breaks.
+    async fn look_up<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Callable) -> T + Send + 'static,
+    ) -> (Option<OwnedSemaphorePermit>, Option<T>) {
+        // The semaphore is never closed.
+        let slot = Arc::clone(&self.lookups).acquire_owned().await.ok();
+        let callable = Arc::clone(&self.callable);
+        // The slot goes along: work that nobody waits for any longer still is work.
+        match spawn_blocking(move || (slot, look(&callable))).await {
+            Ok((slot, found)) => (slot, Some(found)),
+            Err(_) => (None, None),
+        }
     }
 
     /// The admitted call: argument check, slot, dispatch, result.
-    async fn run(&self, funded: &Funded, args: Box<RawValue>) -> Result<Converted, Failure> {
-        let entry = funded.entry();
-        check_arguments(entry, &args).await?;
+    async fn run(
+        &self,
+        funded: &Funded,
+        args: Box<RawValue>,
+    ) -> (Option<OwnedSemaphorePermit>, Result<Converted, Failure>) {
+        if let Err(failure) = check_arguments(funded.entry(), &args).await {
+            return (None, Err(failure));
+        }
         // The semaphore is never closed; without a permit the call would merely not be slowed down.
-        let _slot = self.slots.acquire().await;
-        self.dispatch(funded, args).await
+        let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
+        (slot, self.dispatch(funded, args).await)
     }
 
-    /// Sends a funded call and takes its result. The supervisor ends it at its deadline.
     async fn dispatch(&self, funded: &Funded, args: Box<RawValue>) -> Result<Converted, Failure> {
         let entry = funded.entry();
         let limit = self.execution.max_tool_result_bytes;
@@ -229,7 +264,7 @@ impl OpenCall<'_> {
     fn refuse(mut self, failure: &Failure) -> Reply {
         self.ended = true;
         let record = self.calls.ledger().refuse(self.number, failure);
-        Reply { record, frame_body: failure_body(failure) }
+        Reply { record, frame_body: failure_body(failure), slot: None }
     }
 
     fn end(mut self, outcome: Result<Converted, Failure>) -> Reply {
@@ -238,11 +273,11 @@ impl OpenCall<'_> {
         match outcome {
             Ok(converted) => {
                 self.calls.result_bytes.fetch_add(converted.bytes, Ordering::Relaxed);
-                Reply { record, frame_body: converted.body }
+                Reply { record, frame_body: converted.body, slot: None }
             }
             Err(failure) => {
                 tracing::debug!(tool = self.tool, code = %failure.code, "call failed");
-                Reply { record, frame_body: failure_body(&failure) }
+                Reply { record, frame_body: failure_body(&failure), slot: None }
             }
         }
     }

@@ -16,7 +16,7 @@ use serde_json::{json, value::RawValue};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe::Receiver},
-    sync::mpsc,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::{AbortHandle, JoinSet},
     time::MissedTickBehavior,
 };
@@ -32,6 +32,13 @@ use crate::{config::settings::Execution, gateway::ProgramCalls, sandbox::Exit};
 
 /// Calls and helpers in flight at once; further messages of the child wait in its socket.
 const MAX_IN_FLIGHT: usize = 1024;
+
+/// Bytes of calls that have arrived and not ended; further messages wait as well. More than the largest frame.
+const MAX_CALL_BYTES: usize = 32 << 20;
+
+/// Warnings kept, and bytes of each.
+const WARNINGS_KEPT: usize = 20;
+const WARNING_KEPT: usize = 1 << 10;
 
 /// A program that prints more than this is ended, whatever is kept of it.
 const MAX_PRINTED: u64 = 1 << 30;
@@ -62,6 +69,12 @@ pub(super) struct Run {
     pub(super) cancel: CancellationToken,
     pub(super) sandbox: String,
 }
+
+/// A message of the child, and its part of [`MAX_CALL_BYTES`].
+type Arrival = Result<(FromChild, Option<OwnedSemaphorePermit>), ChannelError>;
+
+/// An answer on its way to the child, and what it holds until it is written.
+type Answer = (Vec<u8>, Option<OwnedSemaphorePermit>);
 
 /// Why a program's life ended.
 enum End {
@@ -94,7 +107,7 @@ pub(super) async fn live(warm: Warm, run: &Run) -> (Outcome, Whole) {
     let mut calls = JoinSet::new();
     let end = match channel::frame(&start_message(run)) {
         Ok(start) => {
-            let _closed = answers.send(start).await;
+            let _closed = answers.send((start, None)).await;
             converse(run, started, &mut calls, frames, &mut chunks, answers, &mut printed).await
         }
         Err(error) => End::Channel(error),
@@ -125,9 +138,9 @@ async fn converse(
     run: &Run,
     started: Instant,
     calls: &mut JoinSet<u64>,
-    mut frames: mpsc::Receiver<Result<FromChild, ChannelError>>,
+    mut frames: mpsc::Receiver<Arrival>,
     chunks: &mut mpsc::Receiver<(Stream, Vec<u8>)>,
-    answers: mpsc::Sender<Vec<u8>>,
+    answers: mpsc::Sender<Answer>,
     printed: &mut Printed<'_>,
 ) -> End {
     let mut aborts: HashMap<u64, AbortHandle> = HashMap::new();
@@ -142,17 +155,17 @@ async fn converse(
             () = run.cancel.cancelled() => return End::Cancelled,
             () = run.events.closed() => return End::ClientGone,
             frame = frames.recv(), if calls.len() < MAX_IN_FLIGHT => match frame {
-                Some(Ok(FromChild::Call { id, tool, args })) => {
-                    let handle = calls.spawn(answer(id, tool, args, Arc::clone(&run.calls), answers.clone(), run.events.clone()));
-                    aborts.insert(id, handle);
+                Some(Ok((FromChild::Call { id, tool, args }, share))) => {
+                    let made = answer(id, tool, args, Arc::clone(&run.calls), answers.clone(), run.events.clone(), share);
+                    aborts.insert(id, calls.spawn(made));
                 }
-                Some(Ok(FromChild::Cancel { id })) => {
+                Some(Ok((FromChild::Cancel { id }, _))) => {
                     if let Some(handle) = aborts.remove(&id) {
                         handle.abort();
                     }
                 }
-                Some(Ok(FromChild::Done(done))) => return End::Done(done),
-                Some(Ok(FromChild::Ready { .. })) => return End::Channel(ChannelError::Malformed("unexpected message `ready`".into())),
+                Some(Ok((FromChild::Done(done), _))) => return End::Done(done),
+                Some(Ok((FromChild::Ready { .. }, _))) => return End::Channel(ChannelError::Malformed("unexpected message `ready`".into())),
                 Some(Err(error)) => return End::Channel(error),
                 None => return End::Closed,
             },
@@ -191,8 +204,9 @@ async fn answer(
     tool: String,
     args: Box<RawValue>,
     calls: Arc<ProgramCalls>,
-    answers: mpsc::Sender<Vec<u8>>,
+    answers: mpsc::Sender<Answer>,
     events: mpsc::Sender<ProgramEvent>,
+    share: Option<OwnedSemaphorePermit>,
 ) -> u64 {
     let begun = events.clone();
     let name = tool.clone();
@@ -201,13 +215,14 @@ async fn answer(
             let _full = begun.try_send(ProgramEvent::CallStarted { call, tool: name });
         })
         .await;
+    drop(share);
     if let Some(record) = reply.record {
         let _full = events.try_send(ProgramEvent::CallFinished(record));
     }
     let text = format!("{{\"t\":\"result\",\"id\":{id},{}}}", reply.frame_body);
     drop(reply.frame_body);
     if let Ok(frame) = channel::frame(&text) {
-        let _closed = answers.send(frame).await;
+        let _closed = answers.send((frame, reply.slot)).await;
     }
     id
 }
@@ -238,15 +253,23 @@ async fn pump(mut stdout: Receiver, mut stderr: Receiver, chunks: mpsc::Sender<(
     }
 }
 
-async fn read_frames(reader: OwnedReadHalf, frames: mpsc::Sender<Result<FromChild, ChannelError>>) {
+async fn read_frames(reader: OwnedReadHalf, frames: mpsc::Sender<Arrival>) {
     let mut reader = BufReader::with_capacity(16 << 10, reader);
+    let room = Arc::new(Semaphore::new(MAX_CALL_BYTES));
     loop {
         let frame = channel::read(&mut reader, channel::MAX_FROM_CHILD).await;
         let last = !matches!(frame, Ok(Some(_)));
-        if let Some(frame) = frame.transpose()
-            && frames.send(frame).await.is_err()
-        {
-            return;
+        if let Some(frame) = frame.transpose() {
+            let arrival = match frame {
+                Ok(message) => {
+                    let share = share(&room, &message).await;
+                    Ok((message, share))
+                }
+                Err(error) => Err(error),
+            };
+            if frames.send(arrival).await.is_err() {
+                return;
+            }
         }
         if last {
             return;
@@ -254,8 +277,16 @@ async fn read_frames(reader: OwnedReadHalf, frames: mpsc::Sender<Result<FromChil
     }
 }
 
-async fn write_frames(mut writer: OwnedWriteHalf, mut answers: mpsc::Receiver<Vec<u8>>) -> () {
-    while let Some(frame) = answers.recv().await {
+/// Waits until there is room for a call.
+async fn share(room: &Arc<Semaphore>, message: &FromChild) -> Option<OwnedSemaphorePermit> {
+    let FromChild::Call { tool, args, .. } = message else { return None };
+    let bytes = u32::try_from((tool.len() + args.get().len()).min(MAX_CALL_BYTES)).ok()?;
+    // The semaphore is never closed.
+    Arc::clone(room).acquire_many_owned(bytes).await.ok()
+}
+
+async fn write_frames(mut writer: OwnedWriteHalf, mut answers: mpsc::Receiver<Answer>) -> () {
+    while let Some((frame, _slot)) = answers.recv().await {
         let written: io::Result<()> = writer.write_all(&frame).await;
         if written.is_err() {
             return;
@@ -316,13 +347,20 @@ impl<'a> Printed<'a> {
 
 fn outcome(run: &Run, end: End, exit: Option<Exit>, elapsed: Duration, printed: Printed<'_>) -> (Outcome, Whole) {
     let error = |kind, message: String| Some(ProgramError { kind, message });
+    let limit = run.execution.max_output_bytes;
     let mut result = None;
     let mut warnings = Vec::new();
     let mut error = match end {
         End::Done(done) => {
-            result = done.result;
+            let too_large = done.result.as_ref().map(|emitted| emitted.get().len()).filter(|bytes| *bytes > limit);
+            result = done.result.filter(|_| too_large.is_none());
             warnings = done.warnings;
             match (done.ok, done.error) {
+                // Our runtime refuses it earlier; this one came past it.
+                _ if let Some(bytes) = too_large => {
+                    let message = format!("OutputLimitError: the emitted value is {bytes} bytes; the limit is {limit}");
+                    error(ErrorKind::Limit, message)
+                }
                 (true, _) => None,
                 (false, message) => {
                     error(ErrorKind::Program, message.unwrap_or_else(|| "the program failed without a message".into()))
@@ -366,7 +404,8 @@ fn outcome(run: &Run, end: End, exit: Option<Exit>, elapsed: Duration, printed: 
         }
     };
     let (output, output_dropped_bytes) = shown.finish(|offset| rest_hint(run, offset));
-    warnings.truncate(20);
+    warnings.truncate(WARNINGS_KEPT);
+    warnings.iter_mut().for_each(|warning| *warning = cut_middle(warning, WARNING_KEPT));
     let outcome = Outcome {
         program: run.id.clone(),
         ok: error.is_none(),
