@@ -104,6 +104,7 @@ impl fmt::Display for Exit {
             Self::Limit(Limit::Memory) => f.write_str("killed: over its memory limit"),
             Self::Limit(Limit::CpuTime) => f.write_str("killed: over its CPU time limit"),
             Self::Limit(Limit::Scratch) => f.write_str("killed: over its scratch space limit"),
+            Self::Limit(Limit::Threads) => f.write_str("killed: over its limit of threads"),
             Self::Lost => f.write_str("gone, its exit status was lost"),
         }
     }
@@ -125,6 +126,8 @@ pub enum Limit {
     CpuTime,
     /// Space in the scratch directory.
     Scratch,
+    /// Threads, where the system counts them with those of the user's other processes.
+    Threads,
 }
 
 /// The prepared sandbox, or the reason there is none. Clones share it.

@@ -283,7 +283,7 @@ fn layers(ready: &Ready, missing: &[(String, String)], tried: usize) -> Vec<Sand
         }
         Level::Landlock => {
             let losses = "existence, size and times of files and the host's name and processes can be seen; \
-                          scratch is on the host's disk and not bounded as a whole; threads are not counted";
+                          scratch is on the host's disk; it and threads are watched and not bounded at once";
             layers.push(layer("namespaces", LayerState::MissingDepth, losses));
         }
         Level::Seatbelt => layers.push(ok("seatbelt", "deny by default".to_owned())),

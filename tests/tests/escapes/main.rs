@@ -80,6 +80,20 @@ mod linux {
         assert!(closed.is_empty(), "said to be open, but blocked: {closed:?}");
     }
 
+    /// What the reduced level bounds later, it does bound.
+    #[tokio::test]
+    async fn the_reduced_level_watches_threads_and_scratch() {
+        const THREADS: &str = "import threading, time\nthreading.stack_size(32768)\n\
+            for i in range(300): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\ntime.sleep(60)";
+        const FILES: &str = "import time\nfor i in range(5000): open(f'f{i}', 'x')\ntime.sleep(60)";
+        let stage = Stage::set("landlock", User::Plain);
+        assert_eq!(stage.wait_ready().await, None);
+        for (code, limit) in [(THREADS, "over its limit of threads"), (FILES, "over its scratch space limit")] {
+            let error = stage.outcome(code, 30).await.error.map(|error| error.message).unwrap_or_default();
+            assert!(error.contains(limit), "{error}");
+        }
+    }
+
     /// What reaches out to a canary gets there when there is no sandbox: a blocked case was blocked by the sandbox.
     #[tokio::test]
     async fn canaries_can_be_reached_without_a_sandbox() {

@@ -194,7 +194,6 @@ impl Stage {
     }
 
     /// One program's outcome.
-    #[cfg_attr(target_os = "linux", expect(dead_code, reason = "the macOS suite uses it"))]
     pub(crate) async fn outcome(&self, code: &str, seconds: u64) -> Outcome {
         outcome(&self.client, code, seconds).await.unwrap()
     }

@@ -34,8 +34,8 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
-/// How often a scratch directory on the host's disk is looked at.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+/// How often a child is looked at that has no namespaces, and what it has in a scratch directory on the host's disk.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// Who a program is when the daemon is root: nobody.
 pub(super) const NOBODY: u32 = 65_534;
 /// Who a program believes to be inside its user namespace; not 0, whose powers some code assumes.
@@ -145,7 +145,7 @@ struct Watched {
 
 impl Watched {
     fn watch(mut self, control: &UnixStream, order: &Order) -> Result<Exit, Fault> {
-        let mut over_quota = false;
+        let mut over = None;
         loop {
             let mut ready = [PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(control, PollFlags::IN)];
             let woken = wait(&mut ready, order.scratch.is_some().then_some(&LOOK)).on(Step::Fork, "poll")?;
@@ -153,9 +153,8 @@ impl Watched {
                 break;
             }
             if woken == 0 {
-                let limit = order.limits.scratch_bytes;
-                over_quota = order.scratch.as_deref().is_some_and(|scratch| quota::is_exceeded(scratch, limit));
-                if !over_quota {
+                over = self.exceeded(order);
+                if over.is_none() {
                     continue;
                 }
             }
@@ -165,7 +164,20 @@ impl Watched {
         }
         let Reaped { status, cpu_seconds: used } = linux::reap(self.pid).on(Step::Fork, "wait4")?;
         self.reaped = true;
-        Ok(if over_quota { Exit::Limit(Limit::Scratch) } else { exit(status, used >= order.limits.cpu_seconds) })
+        Ok(over.map_or_else(|| exit(status, used >= order.limits.cpu_seconds), Exit::Limit))
+    }
+
+    /// The limit that a child without namespaces is over.
+    fn exceeded(&self, order: &Order) -> Option<Limit> {
+        let limits = &order.limits;
+        // A child that cannot be looked at has just ended.
+        let threads =
+            fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok().and_then(|stat| quota::threads(&stat));
+        if threads.is_some_and(|threads| threads > limits.threads) {
+            return Some(Limit::Threads);
+        }
+        let scratch = order.scratch.as_deref()?;
+        quota::is_exceeded(scratch, limits.scratch_bytes).then_some(Limit::Scratch)
     }
 
     fn kill(&self) {

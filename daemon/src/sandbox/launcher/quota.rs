@@ -1,4 +1,5 @@
-//! How much a program keeps in a scratch directory on the host's disk, where no file system bounds it as a whole.
+//! How much a program keeps in a scratch directory on the host's disk, where no file system bounds it as a whole, and how
+//! many threads it has where no namespace counts them apart.
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -33,6 +34,13 @@ pub(super) fn is_exceeded(directory: &Path, bytes: u64) -> bool {
     false
 }
 
+/// The number of threads in the text of `/proc/PID/stat`. The name of the program, which it chooses, stands in brackets.
+#[cfg(target_os = "linux")]
+pub(super) fn threads(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(17)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -53,5 +61,14 @@ mod tests {
             fs::write(scratch.join(format!("f{index}")), "").unwrap();
         }
         assert!(is_exceeded(&scratch, u64::MAX));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_are_read_whatever_the_program_calls_itself() {
+        let stat = "7 (a) R 1 1) S 1 2 3 0 -1 4 5 6 7 8 9 10 11 12 20 0 65 0 99\n";
+        assert_eq!(threads(stat), Some(65));
+        assert_eq!(threads(&fs::read_to_string("/proc/self/stat").unwrap()).map(|count| count > 0), Some(true));
+        assert_eq!(threads(""), None);
     }
 }
