@@ -73,7 +73,9 @@ pub fn start(explicit: Option<PathBuf>) -> (Reloader, ReloadTask, watch::Receive
 impl ReloadTask {
     /// Follows the file until nobody holds a [`Reloader`] any more. `hangups` brings SIGHUPs.
     pub async fn run(mut self, supervisor: Supervisor, mut hangups: mpsc::Receiver<()>) {
-        let file = config::locate(self.explicit.as_deref(), &environment).map(|location| location.path);
+        let location = config::locate(self.explicit.as_deref(), &environment);
+        let named = location.as_ref().is_some_and(|location| location.named);
+        let file = location.map(|location| location.path);
         let mut watch = ConfigWatch::start(file.clone(), self.hash);
         loop {
             let answer = tokio::select! {
@@ -84,7 +86,11 @@ impl ReloadTask {
                 Some(()) = hangups.recv() => None,
                 () = watch.changed() => None,
             };
-            let report = self.reload(&supervisor, file.as_deref(), answer.is_some()).await;
+            let report = match file.as_deref() {
+                // Nothing was there at the start, and nothing is now.
+                Some(file) if !named && self.told.borrow().path.is_none() && !file.exists() => ReloadReport::default(),
+                file => self.reload(&supervisor, file, answer.is_some()).await,
+            };
             if let Some(answer) = answer {
                 let _gone = answer.send(report);
             }

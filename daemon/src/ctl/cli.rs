@@ -77,7 +77,7 @@ pub(super) enum Verb {
     /// Show a tool's description, schemas and Python signature
     Inspect {
         /// Its name, `mcp__<server>__<tool>`
-        #[arg(value_name = "TOOL", required = true)]
+        #[arg(value_name = "TOOL", required = true, value_parser = clap::builder::NonEmptyStringValueParser::new())]
         tools: Vec<String>,
         /// Print it as JSON
         #[arg(long)]

@@ -184,7 +184,10 @@ pub enum SandboxError {
         tried: String,
     },
     /// The configured interpreter cannot be used.
-    #[error("`execution.python` is `{path}`, which cannot run programs: {reason}")]
+    #[error(
+        "`execution.python` is `{path}`, which cannot run programs: {reason}; set it to the path of Python 3.11 or newer, \
+         or take it out to have one searched for"
+    )]
     Interpreter {
         /// As configured.
         path: PathBuf,

@@ -141,6 +141,19 @@ fn reload_says_what_was_done_or_why_nothing_was() {
 }
 
 #[test]
+fn a_reload_without_a_file_where_none_was_is_no_error() {
+    let world = World::empty();
+    let mut daemon = Group::spawn(world.command("ptcd").env_remove("PTC_CONFIG").arg("run"));
+    until("the daemon's socket", PATIENCE, || {
+        assert!(daemon.runs(), "the daemon ended at once");
+        std::os::unix::net::UnixStream::connect(world.socket()).ok()
+    });
+    let ran = world.ctl(&["reload"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "nothing to do\n"), "{ran:?}");
+    assert_eq!(world.status().config.error, None);
+}
+
+#[test]
 fn restart_gives_a_server_a_new_process() {
     let world = World::ready(&echo());
     let before = world.status().servers[0].pid;

@@ -90,7 +90,7 @@ pub(super) fn read(text: &str, here: &Path, file: &str, found: &mut Found) -> an
     }
     for (name, definition) in groups.into_iter().flatten() {
         match translate(name, definition) {
-            Ok(Some(server)) => found.add(server, file),
+            Ok(Some(server)) => found.add(server, name, file),
             Ok(None) => found.notes.push(format!("{file}: `{name}` is ptc itself, left out")),
             Err(error) => found.notes.push(format!("{file}: `{name}` is left out: {error:#}")),
         }
@@ -99,7 +99,8 @@ pub(super) fn read(text: &str, here: &Path, file: &str, found: &mut Found) -> an
 }
 
 impl Found {
-    fn add(&mut self, server: Imported, file: &str) {
+    /// `theirs` is the name that the other client has for it.
+    fn add(&mut self, server: Imported, theirs: &str, file: &str) {
         match self.servers.iter().find(|known| known.name.namespace() == server.name.namespace()) {
             Some(known) if *known == server => {}
             Some(known) => {
@@ -107,6 +108,10 @@ impl Found {
                 self.notes.push(note);
             }
             None => {
+                if server.name.as_str() != theirs {
+                    let note = format!("{file}: `{theirs}` is called `{}` here", server.name);
+                    self.notes.push(note);
+                }
                 let odd = server.unknown_words();
                 if !odd.is_empty() {
                     let note = format!("{file}: `{}` has words ptc does not know: {}", server.name, odd.join(", "));
@@ -293,7 +298,13 @@ mod tests {
     fn names_become_usable_and_stay_unique() {
         let found = found(r#"{"mcpServers": {"my server.io": {"command": "x"}, "my_server_io": {"command": "y"}}}"#);
         assert_eq!(found.servers, [stdio("my-server-io", "x")]);
-        assert_eq!(found.notes.len(), 1);
+        assert_eq!(
+            found.notes,
+            [
+                "f.json: `my server.io` is called `my-server-io` here",
+                "f.json: `my_server_io` is left out, `my-server-io` was found before it"
+            ]
+        );
     }
 
     #[test]
