@@ -10,6 +10,8 @@ use super::failure::{Failure, cut};
 
 /// Longest argument text that is kept whole, in characters.
 const ARGS_CHARS: usize = 200;
+/// Characters of an error in a record, which goes into the conversation; the program is told all of it.
+const ERROR_CHARS: usize = 500;
 /// Characters kept of a tool's name; no real one is longer.
 const TOOL_CHARS: usize = 300;
 /// Characters kept of a longer one, before `...`.
@@ -17,7 +19,7 @@ const ARGS_CUT: usize = 197;
 /// Levels of nesting whose keys are sorted; what lies deeper stands as the program wrote it.
 const SORTED_LEVELS: usize = 8;
 /// Records of refused calls kept beyond the budget, so that a program in a loop cannot fill the memory.
-const REFUSED_KEPT: usize = 1_000;
+const REFUSED_KEPT: usize = 200;
 
 /// The calls of one program.
 #[derive(Debug, Default)]
@@ -87,6 +89,7 @@ impl Ledger {
 impl Running {
     fn record(self, call: u64, state: CallState, error: Option<String>) -> CallRecord {
         let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let error = error.map(|error| cut(error, ERROR_CHARS));
         CallRecord { call, tool: self.tool, args: self.args, state, ms, error }
     }
 }
@@ -202,6 +205,15 @@ mod tests {
         assert_eq!(ledger.end(second, None), None, "an account that is closed takes no more");
         let seen: Vec<_> = ledger.records().iter().map(|r| (r.call, r.state)).collect();
         assert_eq!(seen, [(3, CallState::Ok), (1, CallState::Failed), (2, CallState::Unfinished)]);
+    }
+
+    #[test]
+    fn a_record_holds_the_beginning_of_a_long_error() {
+        let mut ledger = Ledger::default();
+        let call = ledger.arrive("a", &RawValue::from_string("{}".into()).unwrap());
+        let record = ledger.end(call, Some(&Failure::rpc("a", &"x".repeat(20_000)))).unwrap();
+        let error = record.error.unwrap();
+        assert!(error.chars().count() <= ERROR_CHARS + 1, "{}", error.len());
     }
 
     #[test]

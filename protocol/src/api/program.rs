@@ -190,7 +190,7 @@ pub struct CallRecord {
     pub state: CallState,
     /// Milliseconds from the arrival of the request to the answer, waiting for a slot included.
     pub ms: u64,
-    /// Why it failed.
+    /// Why it failed, cut at 500 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
