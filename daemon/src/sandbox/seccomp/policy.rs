@@ -48,7 +48,7 @@ const FREE: &str = "read write readv writev pread64 pwrite64 preadv pwritev prea
     restart_syscall rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack \
     pause alarm setitimer getitimer clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times \
     getrusage getpid getppid getuid geteuid getgid getegid getgroups getresuid getresgid getpgrp uname sysinfo getrlimit \
-    setrlimit getcpu getrandom wait4 waitid recvfrom shutdown getsockname getpeername";
+    setrlimit getcpu getrandom wait4 waitid shutdown getsockname getpeername";
 /// Absent as far as a program can tell. `clone3` hides its flags behind a pointer; the C library then uses `clone`.
 const ABSENT: &str = "clone3 openat2 memfd_create copy_file_range sendfile splice io_uring_setup userfaultfd pidfd_open \
     futex_waitv mincore mseal map_shadow_stack";
@@ -149,8 +149,11 @@ fn descriptors(rules: &mut Rules) {
     let stream = Test::Masked32 { mask: !0x8_0800, value: 1 };
     let pair = [vec![(0, Test::Is32(1)), (1, stream), (2, Test::Is32(0))]];
     rules.checked("socketpair", pair, Verdict::Errno(EPERM));
-    // Only to where the socket is connected: no address.
-    rules.checked("sendto", [vec![(4, Test::Is64(0))]], Verdict::Errno(EPERM));
+    // Only to where the socket is connected: no address. Never MSG_OOB, a corner of the kernel that sandboxed programs have
+    // got out by.
+    const IN_BAND: Test = Test::Masked32 { mask: 1, value: 0 };
+    rules.checked("sendto", [vec![(3, IN_BAND), (4, Test::Is64(0))]], Verdict::Errno(EPERM));
+    rules.checked("recvfrom", [vec![(3, IN_BAND)]], Verdict::Errno(EPERM));
     // SOL_SOCKET with TYPE, ERROR, SNDBUF, RCVBUF, PROTOCOL, DOMAIN; never PEERCRED or PEERPIDFD.
     let options = [3, 4, 7, 8, 38, 39].map(|name| vec![(1, Test::Is32(1)), (2, Test::Is32(name))]);
     rules.checked("getsockopt", options, Verdict::Errno(EPERM));
@@ -290,6 +293,10 @@ mod tests {
             ("socketpair", &[2, 1, 0], REFUSE),
             ("sendto", &[5, 0, 1, 0, 0, 0], ALLOW),
             ("sendto", &[5, 0, 1, 0, HIGH, 0], REFUSE),
+            ("sendto", &[5, 0, 1, 0x4001, 0, 0], REFUSE),
+            ("sendto", &[5, 0, 1, HIGH | 1, 0, 0], REFUSE),
+            ("recvfrom", &[5, 0, 1, 0x42], ALLOW),
+            ("recvfrom", &[5, 0, 1, 0x41], REFUSE),
             ("sendto", &[5, 0, 1, 0, 0x7fff_0000_1000, 16], REFUSE),
             ("getsockopt", &[3, 1, 3], ALLOW),
             ("getsockopt", &[3, 1, 17], REFUSE),
