@@ -449,3 +449,26 @@ fn cut_middle(text: &str, limit: usize) -> String {
     output.push(text.as_bytes());
     output.finish(|_| String::new()).0
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_call_waits_until_there_is_room_for_its_arguments() {
+        let call = |bytes: usize| FromChild::Call {
+            id: 1,
+            tool: String::new(),
+            args: RawValue::from_string(format!("\"{}\"", "x".repeat(bytes))).unwrap(),
+        };
+        let room = Arc::new(Semaphore::new(MAX_CALL_BYTES));
+        let first = share(&room, &call(channel::MAX_FROM_CHILD)).now_or_never().flatten().expect("the largest fits");
+        assert!(share(&room, &call(channel::MAX_FROM_CHILD)).now_or_never().is_none(), "a second one waits");
+        assert!(share(&room, &call(1000)).now_or_never().flatten().is_some(), "a small one does not");
+        assert!(share(&room, &FromChild::Cancel { id: 1 }).now_or_never().is_some(), "nor does what is no call");
+        drop(first);
+        assert!(share(&room, &call(channel::MAX_FROM_CHILD)).now_or_never().flatten().is_some());
+    }
+}
