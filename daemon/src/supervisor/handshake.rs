@@ -56,12 +56,30 @@ pub(super) struct Handshake {
 /// How a connection is initialized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Negotiation {
-    /// `initialize`.
-    Initialize,
+    /// `initialize` with this version.
+    Initialize(&'static ProtocolVersion),
     /// `server/discover`, and `initialize` where that is unknown or takes over ten seconds.
     Auto,
     /// `server/discover` alone.
     Discover,
+}
+
+impl Negotiation {
+    /// `initialize`, with the newest version that has it.
+    pub(super) const INITIALIZE: Self = Self::Initialize(&ProtocolVersion::LATEST_WITH_INITIALIZE);
+
+    /// What follows when a server speaks this version and not what it was asked for.
+    pub(super) fn of(version: &'static ProtocolVersion) -> Self {
+        if version.has_initialize() { Self::Initialize(version) } else { Self::Discover }
+    }
+
+    /// The version that `initialize` asks for.
+    const fn version(self) -> &'static ProtocolVersion {
+        match self {
+            Self::Initialize(version) => version,
+            Self::Auto | Self::Discover => &ProtocolVersion::LATEST_WITH_INITIALIZE,
+        }
+    }
 }
 
 /// Code with which a server that has been discovered refuses `initialize`.
@@ -82,10 +100,10 @@ pub(super) async fn shake(
     let late = |what: &str| StartError::new(StartErrorKind::TooSlow, format!("did not {what} within {limit:?}"));
     let config =
         ClientConfig::new(ClientCapabilities::default(), Implementation::new("ptc", env!("CARGO_PKG_VERSION")))
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
+            .with_protocol_version(negotiation.version().clone());
     let preferred_versions = vec![ProtocolVersion::LATEST];
     let mode = match negotiation {
-        Negotiation::Initialize => ClientLifecycleMode::Initialize,
+        Negotiation::Initialize(_) => ClientLifecycleMode::Initialize,
         Negotiation::Auto => ClientLifecycleMode::Auto {
             preferred_versions,
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
@@ -93,7 +111,7 @@ pub(super) async fn shake(
         Negotiation::Discover => ClientLifecycleMode::Discover { preferred_versions },
     };
     let served = tokio::time::timeout_at(deadline, config.serve_with_lifecycle(transport, mode)).await;
-    let client = served.map_err(|_| late("answer initialize"))?.map_err(|error| refused(&error, &wire))?;
+    let client = served.map_err(|_| late("answer initialize"))?.map_err(|error| refused(&error, &wire, negotiation))?;
     client.set_response_cache_config(ClientCacheConfig::disabled()).await;
     let peer = client.peer().clone();
     let over_http = matches!(settings.transport, Transport::Http { .. });
@@ -124,14 +142,34 @@ pub(super) async fn shake(
     }
 }
 
-fn refused(error: &ClientInitializeError, wire: &Wire) -> StartError {
+fn refused(error: &ClientInitializeError, wire: &Wire, negotiation: Negotiation) -> StartError {
     match error {
-        ClientInitializeError::JsonRpcError(error) => StartError::new(
-            if error.code.0 == ALREADY_DISCOVERED { StartErrorKind::Modern } else { StartErrorKind::Transient },
-            format!("refused to initialize: {} ({})", cut(&error.message, REASON_BYTES), error.code.0),
-        ),
+        ClientInitializeError::JsonRpcError(error) => {
+            let said = format!("refused to initialize: {} ({})", cut(&error.message, REASON_BYTES), error.code.0);
+            let supported = wire.supported();
+            if negotiation == Negotiation::Auto && error.code.0 == ALREADY_DISCOVERED {
+                return StartError::new(StartErrorKind::Modern, said);
+            }
+            let asked = negotiation.version();
+            match newest_of(&supported).filter(|version| *version != asked) {
+                Some(version) => StartError::new(StartErrorKind::Version(version), said),
+                None if supported.is_empty() => StartError::new(StartErrorKind::Transient, said),
+                None => {
+                    let list = supported.join(", ");
+                    let said = format!("{said}; it speaks only {}", cut(&list, REASON_BYTES));
+                    StartError::new(StartErrorKind::Transient, said)
+                }
+            }
+        }
         other => gone(wire, cut(&other.to_string(), REASON_BYTES).to_owned()),
     }
+}
+
+/// The newest version in the list that we speak; one that has `initialize` before one that has not.
+fn newest_of(supported: &[String]) -> Option<&'static ProtocolVersion> {
+    let listed = |version: &&ProtocolVersion| supported.iter().any(|text| text.trim() == version.as_str());
+    let known = || ProtocolVersion::KNOWN_VERSIONS.iter().rev().filter(listed);
+    known().find(|version| version.has_initialize()).or_else(|| known().next())
 }
 
 /// The wire knows better why it ended than whoever noticed it.
@@ -182,4 +220,21 @@ pub(super) async fn list_tools(line: &Line, limit: Duration) -> Result<Listing, 
     }
     listing.finish();
     Ok(listing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_that_both_speak_is_taken() {
+        let newest = |list: &[&str]| {
+            let list: Vec<String> = list.iter().map(|&text| text.to_owned()).collect();
+            newest_of(&list).map(ProtocolVersion::as_str)
+        };
+        assert_eq!(newest(&["2024-11-05", "2025-03-26", "2099-01-01"]), Some("2025-03-26"));
+        assert_eq!(newest(&["2026-07-28", "2024-11-05"]), Some("2024-11-05"));
+        assert_eq!(newest(&["2026-07-28"]), Some("2026-07-28"));
+        assert_eq!(newest(&["1.0"]), None);
+    }
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rmcp::model::ProtocolVersion;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{
@@ -57,6 +58,8 @@ pub(super) enum StartErrorKind {
     TooSlow,
     /// Has taken the discovery of the stateless protocol for good, though its answer came too late.
     Modern,
+    /// Does not speak the version of the protocol that it was asked for, but this one.
+    Version(&'static ProtocolVersion),
     /// Cannot work until a person changes something.
     Broken,
     /// Wants a sign-in.
@@ -67,7 +70,7 @@ impl StartErrorKind {
     /// When a server that ended in this way is tried again.
     pub(super) const fn retry(self) -> Retry {
         match self {
-            Self::Expired => Retry::Now,
+            Self::Expired | Self::Version(_) => Retry::Now,
             Self::Transient | Self::TooSlow | Self::Modern => Retry::Soon,
             Self::Wait(asked) => Retry::After(asked),
             Self::Broken => Retry::Slowly,

@@ -96,8 +96,8 @@ pub(super) struct Server {
     busy: Busy,
     /// Timeouts of the start in a row.
     timeouts: u32,
-    /// It was discovered too late; the next start discovers it and does nothing else.
-    discover: bool,
+    /// How it is initialized, once a start has shown that it takes nothing else.
+    taught: Option<Negotiation>,
     drain: bool,
     leaving: bool,
 }
@@ -119,7 +119,7 @@ impl Server {
             state: State::new(),
             busy: Busy::No,
             timeouts: 0,
-            discover: false,
+            taught: None,
             drain: false,
             leaving: false,
         };
@@ -152,6 +152,7 @@ impl Server {
                 self.drain = true;
                 let event = if settings.enabled { Event::Start } else { Event::Disable };
                 self.settings = *settings;
+                self.taught = None;
                 {
                     let mut report = self.face.report();
                     report.transport = self.settings.transport.kind();
@@ -315,11 +316,10 @@ impl Server {
                 log.note(&pid.map_or_else(|| "connecting".into(), |pid| format!("started, process {pid}")));
                 self.face.report().pid = pid;
                 let limit = self.startup_limit();
-                let negotiation = match self.settings.protocol {
-                    Protocol::Initialize => Negotiation::Initialize,
-                    Protocol::Auto if self.discover => Negotiation::Discover,
+                let negotiation = self.taught.unwrap_or(match self.settings.protocol {
+                    Protocol::Initialize => Negotiation::INITIALIZE,
                     Protocol::Auto => Negotiation::Auto,
-                };
+                });
                 let work: Work<_> = match link.transport.take() {
                     Some(transport) => Box::pin(handshake::shake(
                         self.settings.clone(),
@@ -366,7 +366,16 @@ impl Server {
             _ => None,
         };
         self.timeouts = if error.kind == StartErrorKind::TooSlow { self.timeouts.saturating_add(1) } else { 0 };
-        self.discover = error.kind == StartErrorKind::Modern;
+        self.taught = match error.kind {
+            StartErrorKind::Modern => Some(Negotiation::Discover),
+            StartErrorKind::Version(version) => Some(Negotiation::of(version)),
+            StartErrorKind::Transient
+            | StartErrorKind::Wait(_)
+            | StartErrorKind::Expired
+            | StartErrorKind::TooSlow
+            | StartErrorKind::Broken
+            | StartErrorKind::SignIn => self.taught.filter(|taught| *taught != Negotiation::Discover),
+        };
         match exit {
             Some(status) => self.failed(&format!("exits before it is ready, {}", exit_words(status))),
             None => self.failed(&error.message),
@@ -376,15 +385,15 @@ impl Server {
 
     fn connected(&mut self, handshake: Handshake) {
         let Busy::Shaking { link, late_at, .. } = std::mem::replace(&mut self.busy, Busy::No) else { return };
-        // That it was late is no error any more.
-        let was_late = link.process.is_some() && late_at.is_none();
+        // That it was late, or asked for another version, is no error any more.
+        let is_past = link.process.is_some() && late_at.is_none() || self.taught.is_some();
         self.timeouts = 0;
         let line = handshake.line;
         let now = Instant::now();
         {
             let mut report = self.face.report();
             report.last_ok = Some(Timestamp::now());
-            report.last_error.take_if(|_| was_late);
+            report.last_error.take_if(|_| is_past);
             report.protocol = link.wire.protocol();
             report.listing = Some(Arc::new(handshake.listing));
         }

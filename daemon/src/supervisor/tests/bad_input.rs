@@ -157,3 +157,40 @@ def call(request):
     let shown = format!("{status:?}{}", std::fs::read_to_string(house.file("server-fake.log")).unwrap());
     assert!(!shown.contains("s3cr3t") && shown.contains("debug [hidden]"), "{shown}");
 }
+
+#[tokio::test]
+async fn a_server_that_names_the_versions_it_speaks_is_asked_for_the_newest_of_them() {
+    let house = House::ready(
+        r#"
+old_initialize = initialize
+def initialize(request):
+    if request["params"]["protocolVersion"] == "2025-03-26":
+        return old_initialize(request)
+    data = {"supported": ["2024-11-05", "2025-03-26"], "requested": request["params"]["protocolVersion"]}
+    error = {"code": -32602, "message": "Unsupported protocol version", "data": data}
+    send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+"#,
+    )
+    .await;
+    assert!(house.call("{}").await.is_ok());
+    let status = house.state("fake", ServerState::Ready).await;
+    assert_eq!((status.starts, status.last_error), (2, None));
+    house.supervisor.restart(&ServerName::parse("fake").unwrap()).await.unwrap();
+    let status = house.status("fake", |status| status.state == ServerState::Ready && status.starts > 2).await;
+    assert_eq!(status.starts, 3, "what it speaks is remembered");
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_no_version_of_ours_says_which_it_speaks() {
+    let house = House::new(vec![fake(
+        "fake",
+        r#"
+def initialize(request):
+    error = {"code": -32602, "message": "Unsupported protocol version", "data": {"supported": ["1.0", "2.0"]}}
+    send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+"#,
+    )]);
+    let status = house.state("fake", ServerState::Backoff).await;
+    let said = "refused to initialize: Unsupported protocol version (-32602); it speaks only 1.0, 2.0";
+    assert_eq!(status.last_error.as_deref(), Some(said));
+}

@@ -38,6 +38,8 @@ pub(super) enum Message<'a> {
 pub(super) struct RpcError {
     pub(super) code: i64,
     pub(super) message: String,
+    /// The protocol versions in its `data`, of a server that does not speak the one it was asked for.
+    pub(super) supported: Vec<String>,
 }
 
 /// Splits one line, or one event, into its messages. Blank input gives none.
@@ -95,18 +97,23 @@ fn message(value: &str) -> Message<'_> {
     let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(value) else { return Message::Noise(value) };
     let id = envelope.id.filter(|id| id.get() != "null");
     match envelope {
-        Envelope { method: Some(method), params, .. } => match id {
+        // Some servers repeat the method in their answer.
+        Envelope { method: Some(method), params, result: None, error: None, .. } => match id {
             Some(id) => Message::Request { id, method },
             None => Message::Notification { method, params },
         },
-        // Both members present: servers that fill the unused one with null mean the other.
-        Envelope { error: Some(error), .. } if error.get() != "null" => {
+        // Both members present: servers that fill the unused one with null, or with nothing much, mean the other.
+        Envelope { error: Some(error), result, .. } if !says_nothing(error, result) => {
             Message::Response { id: id.and_then(request_id), result: Err(rpc_error(error.get())) }
         }
         Envelope { result: Some(result), .. } => Message::Response { id: id.and_then(request_id), result: Ok(result) },
         Envelope { error: Some(_), .. } => Message::Response {
             id: id.and_then(request_id),
-            result: Err(RpcError { code: INTERNAL_ERROR, message: "the server answered with an empty error".into() }),
+            result: Err(RpcError {
+                code: INTERNAL_ERROR,
+                message: "the server answered with an empty error".into(),
+                supported: Vec::new(),
+            }),
         },
         // A log line of the server may have an id too, but not our protocol's mark.
         Envelope { rpc: true, .. } => match id.and_then(request_id) {
@@ -114,6 +121,29 @@ fn message(value: &str) -> Message<'_> {
             None => Message::Noise(value),
         },
         Envelope { .. } => Message::Noise(value),
+    }
+}
+
+/// Whether an error beside this result is no error: the zero value of the server's language.
+fn says_nothing(error: &RawValue, result: Option<&RawValue>) -> bool {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Zero {
+        #[serde(default)]
+        code: i64,
+        #[serde(default)]
+        message: Option<String>,
+        #[serde(default)]
+        data: Option<IgnoredAny>,
+    }
+    match error.get() {
+        "null" | "false" | "\"\"" | "0" => true,
+        text if text.starts_with('{') && result.is_some_and(|result| result.get() != "null") => {
+            serde_json::from_str(text).is_ok_and(|zero: Zero| {
+                zero.code == 0 && zero.message.is_none_or(|text| text.is_empty()) && zero.data.is_none()
+            })
+        }
+        _ => false,
     }
 }
 
@@ -140,21 +170,27 @@ fn rpc_error(text: &str) -> RpcError {
         #[serde(borrow)]
         data: Option<&'a RawValue>,
     }
+    #[derive(Deserialize)]
+    struct Supported {
+        #[serde(alias = "supportedVersions")]
+        supported: Vec<String>,
+    }
     let plain = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned());
     let Ok(error) = serde_json::from_str::<Object<'_>>(text) else {
         let message = serde_json::from_str(text).unwrap_or_else(|_| text.to_owned());
-        return RpcError { code: INTERNAL_ERROR, message };
+        return RpcError { code: INTERNAL_ERROR, message, supported: Vec::new() };
     };
     let number = error.code.and_then(|code| code.get().parse::<i64>().ok());
     let code = number.unwrap_or(INTERNAL_ERROR);
-    let told = error.message.or(error.data).map(plain).filter(|text| !text.trim().is_empty());
-    let message = match (told, number, error.code.map(plain)) {
+    let mut told = [error.message, error.data].into_iter().flatten().map(plain).filter(|text| !text.trim().is_empty());
+    let message = match (told.next(), number, error.code.map(plain)) {
         (Some(text), None, Some(word)) => format!("{word}: {text}"),
         (Some(text), _, _) => text,
         (None, None, Some(word)) => format!("error {word} without a message"),
         (None, _, _) => format!("error {code} without a message"),
     };
-    RpcError { code, message }
+    let supported = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
+    RpcError { code, message, supported: supported.map(|Supported { supported }| supported).unwrap_or_default() }
 }
 
 #[derive(Default)]
@@ -238,7 +274,7 @@ mod tests {
 
     #[test]
     fn errors_in_odd_forms_keep_whatever_text_they_have() {
-        let told = |code, message: &str| RpcError { code, message: message.into() };
+        let told = |code, message: &str| RpcError { code, message: message.into(), supported: Vec::new() };
         let wrapped = |error: &str| format!(r#"{{"jsonrpc":"2.0","id":5,"result":null,"error":{error}}}"#);
         assert_eq!(error(&wrapped(r#"{"code":-1,"message":"x"}"#)), told(-1, "x"));
         assert_eq!(error(&wrapped(r#"{"code":-32000}"#)), told(-32000, "error -32000 without a message"));
@@ -246,6 +282,31 @@ mod tests {
         assert_eq!(error(&wrapped(r#""boom""#)), told(INTERNAL_ERROR, "boom"));
         assert_eq!(error(&wrapped(r#"{"code":1,"message":{"a":1}}"#)), told(1, r#"{"a":1}"#));
         assert_eq!(error(&wrapped("[1]")), told(INTERNAL_ERROR, "[1]"));
+        let empty = r#"{"code":-32603,"message":" ","data":{"cause":"disk"}}"#;
+        assert_eq!(error(&wrapped(empty)), told(-32603, r#"{"cause":"disk"}"#));
+        assert_eq!(error(r#"{"id":5,"method":"tools/call","error":{"code":1,"message":"x"}}"#), told(1, "x"));
+    }
+
+    #[test]
+    fn an_error_that_says_nothing_beside_a_result_is_none() {
+        for nothing in ["null", "false", "\"\"", "0", "{}", r#"{"code":0,"message":""}"#, r#"{"code":0,"data":null}"#] {
+            assert_eq!(result(&format!(r#"{{"id":5,"error":{nothing},"result":[1]}}"#)), "[1]", "{nothing}");
+        }
+        for nothing in ["null", "false", "\"\"", "0", "{}"] {
+            let message = error(&format!(r#"{{"id":5,"error":{nothing}}}"#)).message;
+            assert!(
+                message == "the server answered with an empty error" || message == "error -32603 without a message"
+            );
+        }
+        assert_eq!(error(r#"{"id":5,"result":[1],"error":{"code":0,"message":"x"}}"#).message, "x");
+        assert_eq!(result(r#"{"id":5,"result":null,"error":null}"#), "null");
+        assert_eq!(result(r#"{"id":"5","method":"tools/call","result":[1]}"#), "[1]");
+    }
+
+    #[test]
+    fn versions_that_a_server_would_speak_are_kept() {
+        let refusal = r#"{"code":-32602,"message":"Unsupported protocol version","data":{"supported":["2024-11-05"]}}"#;
+        assert_eq!(error(&format!(r#"{{"id":5,"error":{refusal}}}"#)).supported, ["2024-11-05"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! and the way of raw results around rmcp's typed decoding are here. It knows no process, socket or HTTP.
 
 mod decode;
+mod opening;
 mod raw;
 mod scan;
 mod transport;
@@ -20,15 +21,19 @@ use std::{
 use rmcp::{
     RoleClient,
     model::{
-        DiscoverResult, EmptyResult, ErrorCode, ErrorData, GetExtensions as _, GetMeta as _, InitializeResult,
-        JsonRpcMessage, NumberOrString, ProtocolVersion, RequestId, ServerResult,
+        EmptyResult, ErrorCode, ErrorData, GetExtensions as _, GetMeta as _, JsonRpcMessage, NumberOrString,
+        ProtocolVersion, RequestId, ServerResult,
     },
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
 };
 use serde_json::{Value, value::RawValue};
 use tokio::sync::{Notify, mpsc};
 
-use self::{decode::Message, raw::Reply};
+use self::{
+    decode::Message,
+    opening::{discover_result, initialize_result},
+    raw::Reply,
+};
 pub(super) use self::{
     raw::{Frame, RawRequest, ReplyError},
     scan::IdScan,
@@ -70,6 +75,8 @@ struct Inner {
     inbox: VecDeque<RxJsonRpcMessage<RoleClient>>,
     end: Option<(StartErrorKind, String)>,
     protocol: Option<String>,
+    /// The versions that the server named in place of the one it was asked for.
+    supported: Vec<String>,
     /// Whether the handshake was the `server/discover` of 2026-07-28.
     modern: bool,
 }
@@ -125,6 +132,11 @@ impl Wire {
         for message in decode::decode(&text) {
             match message {
                 Message::Response { id, result } => {
+                    if let Err(error) = &result
+                        && !error.supported.is_empty()
+                    {
+                        self.lock().supported.clone_from(&error.supported);
+                    }
                     let reply = result
                         .map(ToOwned::to_owned)
                         .map_err(|error| ReplyError::Rpc { code: error.code, message: error.message });
@@ -226,6 +238,11 @@ impl Wire {
     /// The protocol version the server named when it was initialized.
     pub(super) fn protocol(&self) -> Option<String> {
         self.lock().protocol.clone()
+    }
+
+    /// The versions that the server named when it refused the one it was asked for.
+    pub(super) fn supported(&self) -> Vec<String> {
+        self.lock().supported.clone()
     }
 
     /// What the server hears when it asks for roots.
@@ -458,41 +475,4 @@ fn error_data(error: &ReplyError) -> ErrorData {
         }
         other => ErrorData::new(ErrorCode::INTERNAL_ERROR, other.to_string(), None),
     }
-}
-
-/// Reads a `server/discover` result, of which only the versions matter here.
-fn discover_result(raw: &RawValue) -> Result<DiscoverResult, ErrorData> {
-    // Whoever answers without them does not mean what we asked: it is spoken to as an older server.
-    let unknown = |text: &str| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text.to_owned(), None);
-    let value: Value = serde_json::from_str(raw.get()).map_err(|error| unknown(&error.to_string()))?;
-    let versions = value.get("supportedVersions").and_then(Value::as_array);
-    let versions = versions.ok_or_else(|| unknown("the answer to server/discover names no versions"))?;
-    let patched = serde_json::json!({
-        "resultType": "complete",
-        "supportedVersions": versions,
-        "capabilities": {},
-        "ttlMs": 0,
-        "cacheScope": "private",
-    });
-    serde_json::from_value(patched).map_err(|error| unknown(&error.to_string()))
-}
-
-/// Reads an `initialize` result, filling what the server left out. Returns it with the version the server wrote.
-fn initialize_result(raw: &RawValue) -> Result<(InitializeResult, String), ErrorData> {
-    let malformed = |text: String| ErrorData::new(ErrorCode::INTERNAL_ERROR, text, None);
-    let mut value: Value = serde_json::from_str(raw.get()).map_err(|error| malformed(error.to_string()))?;
-    let Some(object) = value.as_object_mut() else {
-        return Err(malformed("the answer to initialize is not an object".into()));
-    };
-    let version = object.get("protocolVersion").and_then(Value::as_str).unwrap_or("2024-11-05").to_owned();
-    let known = ProtocolVersion::KNOWN_VERSIONS.iter().any(|known| known.as_str() == version && known.has_initialize());
-    // An unknown version is tried as the newest that has this handshake; so is a later one that a server only echoes.
-    let spoken = if known { version.as_str() } else { ProtocolVersion::LATEST_WITH_INITIALIZE.as_str() };
-    let patched = serde_json::json!({
-        "protocolVersion": spoken,
-        "capabilities": {},
-        "serverInfo": { "name": "unknown", "version": "unknown" },
-    });
-    let result = serde_json::from_value(patched).map_err(|error| malformed(error.to_string()))?;
-    Ok((result, version))
 }

@@ -64,7 +64,12 @@ impl IdScan {
             return None;
         }
         let text = std::str::from_utf8(&self.id).ok()?;
-        if self.id_is_text { Some(RequestId::String(text.into())) } else { text.parse().ok().map(RequestId::Number) }
+        // Ours are numbers; some servers send them back as text.
+        match text.trim().parse() {
+            Ok(number) => Some(RequestId::Number(number)),
+            Err(_) if self.id_is_text => Some(RequestId::String(text.into())),
+            Err(_) => None,
+        }
     }
 
     fn take(&mut self, byte: u8) {
@@ -147,6 +152,7 @@ mod tests {
         assert_eq!(id(r#"{"jsonrpc":"2.0","id":7,"result":{"id":8,"x":"\"id\":9"}}"#), number);
         assert_eq!(id(r#"{"result":{"a":[{"id":1}],"b":"}\\"}, "id" : 7 }"#), number);
         assert_eq!(id(r#"{"id":"ab","result":1"#), Some(RequestId::String("ab".into())));
+        assert_eq!(id(r#"{"id":"7","result":1"#), number);
     }
 
     #[test]
