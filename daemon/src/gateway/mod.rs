@@ -144,16 +144,19 @@ impl Gateway {
     /// All that is known of one tool.
     ///
     /// # Errors
-    /// `unknown_tool`, with names that are close.
+    /// `unknown_tool`, with names that are close; `unavailable` when its server is down.
     pub fn describe(&self, name: &str) -> Result<ToolDescription, Problem> {
         let callable = self.callable();
         match callable.find(name) {
             Some(entry) => Ok(entry.described()),
-            None => Err(Problem {
-                code: "unknown_tool".into(),
-                message: not_found(&callable, name),
-                close_matches: callable.close_to(name),
-            }),
+            None => {
+                let down = callable.server_down(name).is_some();
+                Err(Problem {
+                    code: if down { "unavailable" } else { "unknown_tool" }.into(),
+                    message: not_found(&callable, name),
+                    close_matches: if down { Vec::new() } else { callable.close_to(name) },
+                })
+            }
         }
     }
 

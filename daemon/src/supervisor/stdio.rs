@@ -1,7 +1,7 @@
 //! The stdio transport: a child process in a group of its own, one JSON text a line on its stdin and stdout.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
@@ -176,8 +176,19 @@ fn resolve(command: &str, path: &OsStr, cwd: Option<&Path>) -> Result<PathBuf, S
 }
 
 async fn write(mut stdin: ChildStdin, mut frames: mpsc::Receiver<Frame>, wire: Arc<Wire>) {
+    let mut unsaid = HashSet::new();
     while let Some(frame) = frames.recv().await {
         let bytes = frame.text.len();
+        // A request that was given up while the server did not read must not be done after all.
+        let moot = match (&frame.request, &frame.cancels) {
+            (Some(id), _) if !wire.waits_for(id) => unsaid.insert(id.clone()),
+            (_, Some(id)) => unsaid.remove(id),
+            (_, None) => false,
+        };
+        if moot {
+            wire.written(bytes);
+            continue;
+        }
         let mut text = frame.text.into_bytes();
         text.push(b'\n');
         // A server that closed its input may still answer what it has read; its output tells when it is gone.

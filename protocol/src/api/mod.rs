@@ -47,8 +47,9 @@ pub struct Version {
 /// Body of every answer that is not 2xx.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Stable word for programs: `unknown_tool`, `unknown_program`, `unknown_server`, `disabled`,
-    /// [`UNKNOWN_SESSION`](Self::UNKNOWN_SESSION), `bad_request`, `too_large`, `busy`, `bad_config`, `forbidden`, `stopping`.
+    /// Stable word for programs: `unknown_tool`, `unavailable` (a tool of a server that is down), `unknown_program`,
+    /// `unknown_server`, `disabled`, [`UNKNOWN_SESSION`](Self::UNKNOWN_SESSION), `bad_request`, `too_large`, `busy`,
+    /// `bad_config`, `forbidden`, `stopping`.
     pub code: String,
     /// Text for people: what failed, on what, what to do.
     pub message: String,

@@ -43,6 +43,28 @@ fn a_server_that_never_answers_initialize_holds_up_nobody() {
 }
 
 #[test]
+fn whoever_names_a_tool_of_a_server_that_is_down_hears_why() {
+    let down = fake("down-one", &json!({"initialize": {"exit": 3}}));
+    let world = world(vec![down, fake("good", &json!({}))]);
+    is_ready(&world, "good");
+    world.wait_servers("the failure shows", |servers| servers[0].state == ServerState::Backoff);
+    let mut session = world.session();
+    let says_why = |text: &str| {
+        text.contains("server 'down-one' is not connected (it is ")
+            && text.contains("(exits before it is ready, code 3)")
+    };
+    for code in ["await mcp__down_one__x()", "from servers import down_one\nawait down_one.x(a=1)"] {
+        let text = session.program(code).text;
+        assert!(says_why(&text), "{text}");
+    }
+    let caught =
+        session.program("try:\n    await mcp__down_one__x()\nexcept ToolError as e:\n    print(e.code, e.tool)");
+    assert_eq!(caught.output().lines().next(), Some("unavailable mcp__down_one__x"));
+    let inspected = session.call("inspect_tool", &json!({"tool_name": "mcp__down_one__x"}));
+    assert!(says_why(&inspected.text), "{}", inspected.text);
+}
+
+#[test]
 fn a_program_waits_for_a_server_it_names_that_is_on_its_way() {
     let mute = fake("mute", &json!({"initialize": "never"}));
     let world = world(vec![mute, fake("slow", &json!({"initialize": {"delay": 2}, "ignore_eof": true}))]);

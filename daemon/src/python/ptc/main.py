@@ -122,6 +122,7 @@ class Run:
         names.install(self._toolbox, self._servers)
         scope = self._scope
         scope.update(self._toolbox.functions)
+        scope.update(names.of_absent_servers(self._toolbox, self._servers, self._source))
         scope.update(self._toolbox.helpers())
         scope["ToolError"] = tools.ToolError
         scope["emit"] = self._emitted.emit

@@ -5,16 +5,33 @@ read from disk for it. Server modules are made when they are first asked for.
 """
 
 import importlib.machinery
+import re
 import sys
 import types
 
 
 def install(toolbox, servers):
-    """Make `import servers` work. `servers` are the `{"name", "ident"}` of the start message."""
+    """Make `import servers` work. `servers` are the `{"name", "ident", "error"}` of the start message."""
     package = ServersPackage(toolbox, servers)
     sys.modules["servers"] = package
     sys.meta_path.insert(0, _Servers(package))
     sys.meta_path.append(_ToolNames(toolbox, package))
+
+
+def of_absent_servers(toolbox, servers, source):
+    """Functions for the tools in the source whose server is down: its tools are not known, but a call can say why it fails."""
+    absent = _absent(toolbox, servers)
+    prefixes = tuple(f"mcp__{name}__" for server in absent for name in (server["ident"], server["name"].replace("-", "_")))
+    if not prefixes:
+        return {}
+    named = (name for name in re.findall(r"\bmcp__\w+", source) if name.startswith(prefixes) and name not in toolbox.specs)
+    return {name: toolbox.absent(name) for name in named}
+
+
+def _absent(toolbox, servers):
+    """The servers that are not ready and have left no tools."""
+    present = {spec["server"] for spec in toolbox.specs.values()}
+    return [server for server in servers if server.get("error") and server["ident"] not in present]
 
 
 class ServersPackage(types.ModuleType):
@@ -30,6 +47,7 @@ class ServersPackage(types.ModuleType):
         for name, spec in toolbox.specs.items():
             tools.setdefault(spec["server"], {})[spec["attr"]] = toolbox.functions[name]
         self._tools = tools
+        self._absent = {server["ident"] for server in _absent(toolbox, servers)}
         self.__all__ = list(tools)
 
     def __getattr__(self, name):
@@ -41,7 +59,8 @@ class ServersPackage(types.ModuleType):
         return sorted({*super().__dir__(), *self._tools})
 
     def _module(self, name):
-        module = ServerModule(name, self._tools[name])
+        absent = self._toolbox.absent if name in self._absent else None
+        module = ServerModule(name, self._tools[name], absent)
         sys.modules[module.__name__] = module
         self.__dict__[name] = module
         return module
@@ -51,19 +70,22 @@ class ServersPackage(types.ModuleType):
 
 
 class ServerModule(types.ModuleType):
-    """The module `servers.SERVER`: a function for each tool."""
+    """The module `servers.SERVER`: a function for each tool. `absent` makes those of a server that is down."""
 
-    def __init__(self, name, tools):
+    def __init__(self, name, tools, absent):
         super().__init__(f"servers.{name}", f"The tools of the server {name}.")
         self.__path__ = []  # So that a wrong import from here asks our finder, which knows the names.
         self.__package__ = self.__name__
         self.__spec__ = importlib.machinery.ModuleSpec(self.__name__, None, is_package=True)
         self.__dict__.update(tools)
         self.__all__ = list(tools)
+        self._absent = absent
 
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
+        if self._absent is not None and not name.startswith("_"):
+            return self._absent(f"mcp__{self.__name__.removeprefix('servers.')}__{name}")
         raise AttributeError(f"{self.__name__} has no tool {name!r}{_known(name, self.__all__)}")
 
 

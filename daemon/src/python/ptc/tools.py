@@ -150,6 +150,17 @@ class Toolbox:
             tool.__wrapped__ = _Signed(spec)
         return mark_async(tool)
 
+    def absent(self, name):
+        """The function for a tool whose server is down: what it takes is not known, and each call fails with the reason."""
+
+        def tool(*args, **kwargs):
+            return ToolCall(name, lambda: self._invoke(name, b"{}"), program_line())
+
+        tool.__name__ = tool.__qualname__ = name
+        tool.__module__ = "__main__"
+        tool.__doc__ = "A tool of a server that is not connected."
+        return mark_async(tool)
+
     def _helper(self, name, arguments):
         given = {key: value for key, value in arguments.items() if value is not None}
         body = encode_arguments(name, given)

@@ -2,7 +2,7 @@
 
 import unittest
 
-from tests.child import ECHO, run, run_all, spec
+from tests.child import ECHO, failure, run, run_all, spec
 
 TOOLS = [ECHO, spec("mcp__financial_data__query_financials", "ticker"), spec("mcp__json__parse", "text")]
 
@@ -34,6 +34,23 @@ class Servers(unittest.TestCase):
         outcome = run("from servers import down_one\nprint(down_one.__all__)\ndown_one.x", tools=[], servers=servers)
         self.assertEqual(outcome.out, "[]\n")
         self.assertIn("AttributeError: servers.down_one has no tool 'x' (there are none)", outcome.error)
+
+    def test_calls_to_a_server_that_is_down_say_so(self):
+        servers = [{"name": "down-one", "ident": "down_one", "error": "gone"}, {"name": "s", "ident": "s", "error": "renewed"}]
+        calls = [
+            "await mcp__down_one__x(a=1)",
+            "async def f():\n    return await mcp__down_one__x(1)\nawait f()",
+            "from servers import down_one\nawait down_one.x(a=1)",
+            "import servers\nawait servers.down_one.x(a=object())",
+            "from servers.down_one import x\nawait x()",
+        ]
+        for code in calls:
+            with self.subTest(code):
+                outcome = run(code, lambda call: failure("server 'down-one' is not connected (gone)", "unavailable"), tools=TOOLS, servers=servers)
+                self.assertIn("ToolError: server 'down-one' is not connected (gone)", outcome.error)
+                self.assertEqual([call["tool"] for call in outcome.calls], ["mcp__down_one__x"])
+        typo = run("await mcp__s__ecko(x=1)", tools=TOOLS, servers=servers)
+        self.assertIn("did you mean mcp__s__echo", typo.error)
 
     def test_help(self):
         outcome = run("from servers import financial_data\nhelp(financial_data)", tools=TOOLS)

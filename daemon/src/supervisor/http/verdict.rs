@@ -17,6 +17,9 @@ const SESSION_ERROR_BYTES: usize = 4096;
 /// Longest message of an error about the session, in bytes.
 const SESSION_WORDS_BYTES: usize = 120;
 
+/// Code of JSON-RPC.
+const METHOD_NOT_FOUND: i64 = -32601;
+
 /// What was asked.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::supervisor) struct Asked {
@@ -81,6 +84,10 @@ impl Refusal {
         let about_session = about_session.contains("session");
         let said = self.said(error.as_ref());
         match self.status.as_u16() {
+            // A method that a server does not know, such as `ping`, is no end of the session.
+            404 if error.as_ref().is_some_and(|error| error.has_id && error.code == Some(METHOD_NOT_FOUND)) => {
+                Verdict::Answer
+            }
             404 if asked.in_session => Verdict::Expired("its session has expired (404 Not Found)".to_owned()),
             400 if asked.in_session && about_session && error.as_ref().is_none_or(|error| !error.has_id) => {
                 Verdict::Expired(format!("its session has expired ({said})"))
@@ -146,6 +153,7 @@ pub(in crate::supervisor) fn expired_in(body: &[u8]) -> Option<String> {
 /// A JSON-RPC error.
 #[derive(Debug)]
 struct RpcError {
+    code: Option<i64>,
     message: String,
     has_id: bool,
 }
@@ -164,7 +172,8 @@ impl RpcError {
         // Others answer with an `error` too; a code or the protocol's mark makes it ours.
         code.or(envelope.jsonrpc.as_ref())?;
         let message = envelope.error.get("message").and_then(serde_json::Value::as_str).unwrap_or_default();
-        Some(Self { message: message.to_owned(), has_id: !envelope.id.is_null() })
+        let code = code.and_then(serde_json::Value::as_i64);
+        Some(Self { code, message: message.to_owned(), has_id: !envelope.id.is_null() })
     }
 }
 
@@ -210,6 +219,8 @@ mod tests {
         assert!(matches!(refusal(400, everything).judge(Asked::default()), Verdict::Answer));
         let other = r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32602,"message":"unknown session type"}}"#;
         assert!(matches!(refusal(400, other).judge(SESSION), Verdict::Answer));
+        let unknown = r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32601,"message":"Method not found"}}"#;
+        assert!(matches!(refusal(404, unknown).judge(SESSION), Verdict::Answer));
         assert!(expired_in(error.as_bytes()).is_some());
         assert!(
             expired_in(br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"session expired"}}"#).is_some()

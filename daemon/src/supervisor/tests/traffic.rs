@@ -78,12 +78,39 @@ def call(request):
     token = request["params"]["_meta"]["progressToken"]
     for number in range(8):
         time.sleep(0.1)
+        token = str(token) if number % 2 else int(token)
         send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": number}})
+        time.sleep(0.3)
     text(request, "done")
 "#,
     )
     .await;
     assert!(house.call_for("{}", Duration::from_millis(500)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_call_that_was_given_up_before_the_server_read_it_is_never_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let go = directory.path().join("go");
+    let script = r#"
+made = []
+def listing(request):
+    reply(request, {"tools": TOOLS})
+    while not os.path.exists("GO"):
+        time.sleep(0.01)
+def call(request):
+    made.append(request["params"]["arguments"]["n"])
+    text(request, json.dumps(made))
+"#;
+    let house = House::ready(&script.replace("GO", go.to_str().unwrap())).await;
+    let large = format!(r#"{{"n":1,"filler":"{}"}}"#, "x".repeat(1 << 20));
+    let brief = Duration::from_millis(100);
+    // The first fills the pipe; the others wait behind it.
+    for arguments in [large.as_str(), r#"{"n":2}"#, r#"{"n":3}"#] {
+        assert!(matches!(house.call_for(arguments, brief).await, Err(CallFailure::Timeout { .. })));
+    }
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(text(house.call(r#"{"n":4}"#).await), "[1, 4]");
 }
 
 #[tokio::test]

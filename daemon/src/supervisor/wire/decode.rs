@@ -11,9 +11,13 @@ use serde::{
 use serde_json::value::RawValue;
 
 use super::scan::IdScan;
+use crate::supervisor::log::cut;
 
 /// Places in a line of noise at which a message is looked for.
 const TRIES_IN_NOISE: usize = 8;
+
+/// What is kept of the data of an error that has a message, in bytes.
+const DATA_BYTES: usize = 500;
 
 /// Code of JSON-RPC's internal error, for errors that carry no usable code.
 const INTERNAL_ERROR: i64 = -32603;
@@ -182,15 +186,24 @@ fn rpc_error(text: &str) -> RpcError {
     };
     let number = error.code.and_then(|code| code.get().parse::<i64>().ok());
     let code = number.unwrap_or(INTERNAL_ERROR);
-    let mut told = [error.message, error.data].into_iter().flatten().map(plain).filter(|text| !text.trim().is_empty());
-    let message = match (told.next(), number, error.code.map(plain)) {
+    let supported = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
+    let supported = supported.map(|Supported { supported }| supported).unwrap_or_default();
+    let data = error.data.filter(|data| data.get() != "null" && supported.is_empty()).map(plain);
+    let mut told = [error.message.map(plain), data].into_iter().flatten().filter(|text| !text.trim().is_empty());
+    let told = match (told.next(), told.next()) {
+        // What a person needs is often in the data alone, behind a message such as `Invalid params`.
+        (Some(message), Some(data)) if !message.contains(data.trim()) => {
+            Some(format!("{message}: {}", cut(&data, DATA_BYTES)))
+        }
+        (told, _) => told,
+    };
+    let message = match (told, number, error.code.map(plain)) {
         (Some(text), None, Some(word)) => format!("{word}: {text}"),
         (Some(text), _, _) => text,
         (None, None, Some(word)) => format!("error {word} without a message"),
         (None, _, _) => format!("error {code} without a message"),
     };
-    let supported = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
-    RpcError { code, message, supported: supported.map(|Supported { supported }| supported).unwrap_or_default() }
+    RpcError { code, message, supported }
 }
 
 #[derive(Default)]
@@ -284,6 +297,10 @@ mod tests {
         assert_eq!(error(&wrapped("[1]")), told(INTERNAL_ERROR, "[1]"));
         let empty = r#"{"code":-32603,"message":" ","data":{"cause":"disk"}}"#;
         assert_eq!(error(&wrapped(empty)), told(-32603, r#"{"cause":"disk"}"#));
+        let both = |data: &str| error(&wrapped(&format!(r#"{{"code":1,"message":"no","data":{data}}}"#))).message;
+        assert_eq!(both(r#"{"field":"q"}"#), r#"no: {"field":"q"}"#);
+        assert_eq!((both("null"), both("\"no\""), both("\"why\"")), ("no".into(), "no".into(), "no: why".into()));
+        assert_eq!(both(&format!("\"{}\"", "é".repeat(5000))).len(), "no: ".len() + DATA_BYTES);
         assert_eq!(error(r#"{"id":5,"method":"tools/call","error":{"code":1,"message":"x"}}"#), told(1, "x"));
     }
 

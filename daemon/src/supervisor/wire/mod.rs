@@ -411,7 +411,7 @@ impl Wire {
                 let inner = self.lock();
                 let mut waiting = inner.pending.values();
                 if let Some(Pending { kind: Kind::Raw(raw), .. }) =
-                    waiting.find(|pending| pending.token.as_ref() == Some(&token))
+                    waiting.find(|pending| pending.token.as_ref().is_some_and(|ours| same(ours, &token)))
                 {
                     raw.0.progress.notify_one();
                 }
@@ -457,6 +457,11 @@ impl Inner {
         let error = ErrorData::new(ErrorCode::INTERNAL_ERROR, why, None);
         self.inbox.push_back(JsonRpcMessage::error(error, Some(id.clone())));
     }
+}
+
+/// Whether a token is ours, also when a server has made text of the number.
+fn same(ours: &NumberOrString, theirs: &NumberOrString) -> bool {
+    ours == theirs || ours.to_string() == theirs.to_string()
 }
 
 /// How a request fails that was not sent since the connection has ended.
