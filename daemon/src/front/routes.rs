@@ -197,7 +197,7 @@ async fn run(
             format!("session `{session}` is not open here: it has ended, or ptcd was restarted; begin another");
         return Err(Failure::new(StatusCode::NOT_FOUND, Problem::UNKNOWN_SESSION, message));
     }
-    front.gateway.settled(|server| request.code.contains(&server.ident), PROGRAM_WAITS).await;
+    front.gateway.settled(|server| names_server(&request.code, &server.ident), PROGRAM_WAITS).await;
     match front.runner.run(request).await {
         Ok((_, events)) => Ok(ndjson(ReceiverStream::new(events))),
         Err(error @ RunRefused::Busy) => Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, "busy", error.to_string())),
@@ -205,6 +205,15 @@ async fn run(
             Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error.to_string()))
         }
     }
+}
+
+/// Whether a program speaks of a server: by itself, or in the name of one of its tools.
+fn names_server(code: &str, ident: &str) -> bool {
+    let mut words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.any(|word| {
+        let rest = word.strip_prefix("mcp__").and_then(|name| name.strip_prefix(ident));
+        word == ident || rest.is_some_and(|rest| rest.starts_with("__"))
+    })
 }
 
 async fn programs(State(front): State<Front>) -> Json<Vec<ProgramStatus>> {
@@ -291,4 +300,16 @@ async fn log(State(front): State<Front>, Query(asked): Query<LogsQuery>) -> Resu
     let file = logs::file(&front.log_dir, server.as_ref());
     let lines = logs::lines(file, server, asked.lines.unwrap_or(LOG_LINES), asked.follow).await;
     Ok(ndjson(lines.take_until(front.stopping.cancelled_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_waits_for_servers_it_names_and_not_for_others() {
+        assert!(names_server("await mcp__s__echo()", "s") && names_server("from servers import s", "s"));
+        assert!(names_server("print(servers.a_b.x())", "a_b"));
+        assert!(!names_server("print(await mcp__server__sums())", "s") && !names_server("await mcp__a_b__x()", "a"));
+    }
 }

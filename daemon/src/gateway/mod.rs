@@ -192,7 +192,8 @@ impl Gateway {
     pub async fn settled(&self, concerned: impl Fn(&ServerEntry) -> bool, limit: Duration) {
         let mut catalog = self.catalog.clone();
         let starting = |entry: &ServerEntry| {
-            matches!(entry.state, ServerState::Starting | ServerState::Stopping) && concerned(entry)
+            let moves = matches!(entry.state, ServerState::Starting | ServerState::Stopping);
+            (moves || entry.comes_back) && concerned(entry)
         };
         // Before the first catalog, nothing is known of any server.
         let expected = self.settings.borrow().servers.iter().any(|server| server.enabled);

@@ -94,7 +94,7 @@ pub(crate) fn tool(server: &str, name: &str, input: &str, output: Option<&str>) 
 /// A server without news.
 pub(crate) fn server(name: &str, state: ServerState) -> ServerEntry {
     let name = ServerName::parse(name).unwrap();
-    ServerEntry { ident: name.namespace(), name, state, tools: 0, error: None }
+    ServerEntry { ident: name.namespace(), name, state, comes_back: false, tools: 0, error: None }
 }
 
 /// A catalog of these.

@@ -42,6 +42,8 @@ pub(super) struct Report {
     pub(super) state: ServerState,
     /// Whether its tools stand in the catalog, also while it is not ready.
     pub(super) offers_tools: bool,
+    /// Whether it will soon be ready.
+    pub(super) comes_back: bool,
     pub(super) since: Timestamp,
     pub(super) pid: Option<u32>,
     pub(super) last_ok: Option<Timestamp>,
@@ -66,6 +68,7 @@ impl Face {
                 scope: settings.scope,
                 state: if settings.enabled { ServerState::Starting } else { ServerState::Disabled },
                 offers_tools: false,
+                comes_back: settings.enabled,
                 since: Timestamp::now(),
                 pid: None,
                 last_ok: None,
@@ -112,21 +115,20 @@ impl Face {
         super::is_down(self.report().state)
     }
 
-    /// Whether it failed to come up, and no longer tries at this moment.
-    pub(super) fn gave_up(&self) -> bool {
-        let state = self.report().state;
-        super::is_down(state) && state != ServerState::Stopping
-    }
-
     /// The text without the server's secrets.
     pub(super) fn clean(&self, text: &str) -> String {
         self.log.clean(text)
     }
 
-    /// Whether it will soon be ready again, with the tools that are known.
-    pub(super) fn is_renewed(&self) -> bool {
+    /// Whether it is not ready and will soon be: worth a wait.
+    pub(super) fn comes_back(&self) -> bool {
+        self.report().comes_back
+    }
+
+    /// Whether a wait for it is in vain.
+    pub(super) fn gave_up(&self) -> bool {
         let report = self.report();
-        report.offers_tools && report.state != ServerState::Ready
+        report.state != ServerState::Ready && !report.comes_back
     }
 
     /// The state, and the tools that programs may see.
@@ -143,7 +145,8 @@ impl Face {
         Some(match report.state {
             ServerState::Ready => return None,
             ServerState::Starting => format!("it is starting{cause}"),
-            ServerState::Stopping => format!("it is being stopped or restarted{cause}"),
+            ServerState::Stopping if report.comes_back => format!("it is being restarted{cause}"),
+            ServerState::Stopping => format!("it is being stopped{cause}"),
             ServerState::Backoff => format!("it is down{cause}{next}"),
             ServerState::Failed => format!("it cannot work as configured{cause}{next}"),
             ServerState::Stopped => "it is stopped".into(),

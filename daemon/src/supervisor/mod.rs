@@ -111,13 +111,14 @@ impl Supervisor {
     /// Calls a tool. Dropping the future tells the server to stop working on it.
     ///
     /// # Errors
-    /// Everything but an answer with a result; see [`CallFailure`]. A server that is not ready fails at once.
+    /// Everything but an answer with a result; see [`CallFailure`]. A server that is down fails at once; one
+    /// that is on its way, as after a restart or a first crash, is waited for a little.
     pub async fn call(&self, call: ServerCall) -> Result<CallResult, CallFailure> {
         let face = self.face(&call).await?;
         let line = face.line.borrow().clone();
         let line = match line {
             Some(line) => line,
-            None if face.is_renewed() => next_line(&face, None, &call).await.ok_or_else(|| unavailable(&face))?,
+            None if face.comes_back() => next_line(&face, None, &call).await.ok_or_else(|| unavailable(&face))?,
             None => return Err(unavailable(&face)),
         };
         let tally = Tally { face: &face, ok: None };
@@ -215,7 +216,8 @@ impl Supervisor {
 async fn repeat(face: &Face, old: &Arc<Line>, call: &ServerCall, reason: String) -> Result<CallResult, CallFailure> {
     let unavailable = |reason| CallFailure::Unavailable { server: face.name.clone(), reason };
     let Some(next) = next_line(face, Some(old), call).await else {
-        return Err(unavailable(format!("{reason}; it is reconnecting")));
+        let gone = face.trouble().filter(|_| face.gave_up());
+        return Err(unavailable(gone.unwrap_or_else(|| format!("{reason}; it is reconnecting"))));
     };
     next.call(call).await.map_err(|end| match end {
         CallEnd::Failed(failure) => failure,

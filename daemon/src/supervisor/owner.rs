@@ -389,8 +389,11 @@ impl SupervisorTask {
                 entry.named(listing, others)
             });
             let tools = tools.unwrap_or_else(|| Arc::clone(&self.nothing));
-            statuses.push(entry.face.status(tools.tools.len(), &tools.warnings, None));
-            offers.push(Offer { name: server.name.clone(), state, error: entry.face.trouble(), tools });
+            let status = entry.face.status(tools.tools.len(), &tools.warnings, None);
+            // The state that goes with these tools; a later one is news of its own.
+            statuses.push(ServerStatus { state, ..status });
+            let comes_back = entry.face.comes_back();
+            offers.push(Offer { name: server.name.clone(), state, comes_back, error: entry.face.trouble(), tools });
         }
         // Then what no longer stands in the configuration, until it is gone, and the instances of sessions.
         let shown = |key: &Key| key.session.is_none() && namespaces.iter().any(|(name, _)| *name == key.server);

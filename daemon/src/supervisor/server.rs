@@ -268,6 +268,7 @@ impl Server {
             }
             report.next_retry = next_retry;
             report.offers_tools = self.state.offers_tools();
+            report.comes_back = self.state.comes_back(self.now());
         }
         let server = self.settings.name.as_str();
         match state {

@@ -25,6 +25,12 @@ pub(super) const HEALTHY: Duration = Duration::from_secs(30);
 /// After a wake from sleep, waiting servers are tried again spread over this time.
 const WAKE_SPREAD: Duration = Duration::from_secs(2);
 
+/// A server that has failed so often in a row is likely to be there again after its delay.
+const BRIEF_FAILURES: u32 = 2;
+
+/// No delay that is worth a wait is longer.
+const BRIEF_DELAY: Duration = Duration::from_secs(2);
+
 /// A moment: time since the daemon started, on a clock that never goes back.
 pub(super) type Moment = Duration;
 
@@ -147,6 +153,21 @@ impl State {
             | Phase::Starting
             | Phase::Stopping { .. }
             | Phase::Backoff { .. }
+            | Phase::Failed { .. }
+            | Phase::NeedsSignIn { .. } => false,
+        }
+    }
+
+    /// Whether it is on its way, or will be within a moment: whoever wants it had better wait than fail.
+    pub(super) fn comes_back(&self, now: Moment) -> bool {
+        match self.phase {
+            Phase::Starting | Phase::Renewing | Phase::Stopping { then: Then::Start | Then::Renew } => true,
+            Phase::Stopping { then: Then::Retry(Retry::Now | Retry::Soon) } => self.failures < BRIEF_FAILURES,
+            Phase::Backoff { until } => self.failures <= BRIEF_FAILURES && until <= now + BRIEF_DELAY,
+            Phase::Disabled
+            | Phase::Stopped
+            | Phase::Ready { .. }
+            | Phase::Stopping { then: Then::Stop | Then::Disable | Then::Retry(_) }
             | Phase::Failed { .. }
             | Phase::NeedsSignIn { .. } => false,
         }
@@ -354,6 +375,19 @@ mod tests {
             }
             prop_assert!(starts <= 10, "{} starts in the first minute", starts);
         }
+    }
+
+    #[test]
+    fn a_first_crash_and_a_restart_are_worth_a_wait_and_a_crash_loop_is_not() {
+        let now = Duration::from_secs(100);
+        let waits = |phase, failures| State { phase, failures }.comes_back(now);
+        let retry = |retry| Phase::Stopping { then: Then::Retry(retry) };
+        let backoff = |delay| Phase::Backoff { until: now + Duration::from_millis(delay) };
+        assert!(waits(Phase::Stopping { then: Then::Start }, 9) && waits(Phase::Starting, 9));
+        assert!(waits(retry(Retry::Soon), 0) && waits(backoff(500), 1) && waits(backoff(1000), 2));
+        assert!(!waits(retry(Retry::Soon), 2) && !waits(backoff(2000), 3) && !waits(backoff(20_000), 1));
+        assert!(!waits(retry(Retry::AfterSignIn), 0) && !waits(Phase::Stopping { then: Then::Stop }, 0));
+        assert!(!waits(Phase::Ready { since: now }, 0) && !waits(Phase::Disabled, 0));
     }
 
     #[test]

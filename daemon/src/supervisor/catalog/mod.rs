@@ -31,6 +31,8 @@ pub struct ServerEntry {
     pub ident: String,
     /// Its state.
     pub state: ServerState,
+    /// Whether it is not ready and will soon be.
+    pub comes_back: bool,
     /// Tools in the catalog.
     pub tools: usize,
     /// Why it is not ready, with the next try, for people.
@@ -67,6 +69,7 @@ pub struct Tool {
 pub(super) struct Offer {
     pub(super) name: ServerName,
     pub(super) state: ServerState,
+    pub(super) comes_back: bool,
     pub(super) error: Option<String>,
     /// The tools of a server that is ready.
     pub(super) tools: Arc<NamedTools>,
@@ -75,8 +78,9 @@ pub(super) struct Offer {
 /// Equal when the very same list is offered, whatever it holds.
 impl PartialEq for Offer {
     fn eq(&self, other: &Self) -> bool {
-        let Self { name, state, error, tools } = self;
-        (name, state, error) == (&other.name, &other.state, &other.error) && Arc::ptr_eq(tools, &other.tools)
+        let Self { name, state, comes_back, error, tools } = self;
+        (name, state, comes_back, error) == (&other.name, &other.state, &other.comes_back, &other.error)
+            && Arc::ptr_eq(tools, &other.tools)
     }
 }
 
@@ -134,6 +138,7 @@ impl Catalog {
                 name: offer.name.clone(),
                 ident: names::server_ident(&offer.name),
                 state: offer.state,
+                comes_back: offer.comes_back,
                 tools: offer.tools.tools.len(),
                 error: offer.error.clone(),
             });

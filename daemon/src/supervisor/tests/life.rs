@@ -34,6 +34,29 @@ def call(request):
 }
 
 #[tokio::test]
+async fn calls_wait_for_a_server_that_is_restarted_or_has_crashed_once() {
+    let house = House::ready("").await;
+    let tool = house.tool("mcp__fake__echo").await;
+    let ready = async |house: &House, starts| {
+        house.status("fake", |status| status.state == ServerState::Ready && status.starts == starts).await
+    };
+    house.supervisor.restart(&ServerName::parse("fake").unwrap()).await.unwrap();
+    assert!(house.call_known(&tool).await.is_ok(), "a restart");
+    let pid = ready(&house, 2).await.pid.and_then(|pid| i32::try_from(pid).ok()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    house.status("fake", |status| status.state != ServerState::Ready).await;
+    assert!(house.call_known(&tool).await.is_ok(), "a crash");
+    ready(&house, 3).await;
+    let changed = with_env(fake("fake", ""), "A", "1");
+    house.supervisor.apply(Arc::new(of(vec![changed]))).await;
+    assert!(house.call_known(&tool).await.is_ok(), "a change of its settings");
+    house.supervisor.apply(Arc::new(of(vec![ServerSettings { enabled: false, ..fake("fake", "") }]))).await;
+    house.state("fake", ServerState::Disabled).await;
+    assert_eq!(unavailable(house.call_known(&tool).await), "it is disabled in the configuration");
+}
+
+#[tokio::test]
 async fn a_server_that_exits_after_its_start_backs_off_and_says_why() {
     let house = House::new(vec![fake(
         "fake",

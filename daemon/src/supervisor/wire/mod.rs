@@ -464,11 +464,10 @@ fn same(ours: &NumberOrString, theirs: &NumberOrString) -> bool {
     ours == theirs || ours.to_string() == theirs.to_string()
 }
 
-/// How a request fails that was not sent since the connection has ended.
+/// How a request fails that was not sent since the connection has ended: the server never looked at it.
 fn too_late(end: Option<&(StartErrorKind, String)>) -> ReplyError {
     match end {
-        Some((StartErrorKind::Expired, reason)) => ReplyError::Expired { reason: reason.clone() },
-        Some((_, reason)) => ReplyError::Unsent { reason: reason.clone() },
+        Some((_, reason)) => ReplyError::Expired { reason: reason.clone() },
         None => ReplyError::Unsent { reason: "the connection is closed".to_owned() },
     }
 }
