@@ -165,7 +165,8 @@ impl Daemon {
         tasks.spawn(supervisor_task.run());
         let (gateway, gateway_task) = Gateway::new(supervisor.clone(), settings.clone());
         tasks.spawn(gateway_task);
-        tasks.spawn(stubs::keep(gateway.clone(), settings.clone()));
+        let (stubs_trouble, stubs_told) = tokio::sync::watch::channel(None);
+        tasks.spawn(stubs::keep(gateway.clone(), settings.clone(), stubs_trouble));
         let surroundings = Surroundings {
             settings,
             gateway: gateway.clone(),
@@ -184,6 +185,7 @@ impl Daemon {
             gateway,
             supervisor: supervisor.clone(),
             reloader,
+            stubs_trouble: stubs_told,
             socket: self.socket_path,
             log_dir: self.log_dir,
             stopping: stopping.clone(),

@@ -12,7 +12,7 @@ use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use ptc_protocol::api::DaemonStatus;
 pub use socket::{Socket, SocketError};
-use tokio::net::UnixListener;
+use tokio::{net::UnixListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{gateway::Gateway, reload::Reloader, runner::Runner, supervisor::Supervisor};
@@ -24,6 +24,7 @@ pub struct Front {
     gateway: Gateway,
     supervisor: Supervisor,
     reloader: Reloader,
+    stubs_trouble: watch::Receiver<Option<String>>,
     sessions: sessions::Sessions,
     socket: Arc<PathBuf>,
     log_dir: Arc<PathBuf>,
@@ -43,6 +44,8 @@ pub struct Behind {
     pub supervisor: Supervisor,
     /// The configuration.
     pub reloader: Reloader,
+    /// Why the declarations in `stubs_dir` are not what they should be.
+    pub stubs_trouble: watch::Receiver<Option<String>>,
     /// Path of the control socket, for the status.
     pub socket: PathBuf,
     /// Where the logs are.
@@ -53,7 +56,7 @@ pub struct Behind {
 
 /// Serves the control API until `stopping`; open streams end then.
 pub async fn serve(listener: UnixListener, behind: Behind) {
-    let Behind { runner, gateway, supervisor, reloader, socket, log_dir, stopping } = behind;
+    let Behind { runner, gateway, supervisor, reloader, stubs_trouble, socket, log_dir, stopping } = behind;
     // Full: the session's stream waits for the supervisor before it is struck out.
     let (session_ends, mut ended) = tokio::sync::mpsc::channel(64);
     let front = Front {
@@ -61,6 +64,7 @@ pub async fn serve(listener: UnixListener, behind: Behind) {
         gateway,
         supervisor: supervisor.clone(),
         reloader,
+        stubs_trouble,
         sessions: sessions::Sessions::default(),
         socket: Arc::new(socket),
         log_dir: Arc::new(log_dir),

@@ -88,9 +88,11 @@ fn version() -> Version {
 async fn status(State(front): State<Front>) -> Json<Status> {
     let runner = front.runner.status();
     let servers = front.supervisor.status().borrow().to_vec();
+    let mut config = front.reloader.status();
+    config.warnings.extend(front.stubs_trouble.borrow().as_ref().map(|trouble| format!("stubs_dir: {trouble}")));
     Json(Status {
         daemon: front.daemon_status(),
-        config: front.reloader.status(),
+        config,
         sandbox: runner.sandbox,
         pool: runner.pool,
         servers,

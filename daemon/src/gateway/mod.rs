@@ -164,11 +164,14 @@ impl Gateway {
     #[must_use]
     pub fn stubs(&self, language: Language) -> Stubs {
         let callable = self.callable();
-        let absent = callable.unavailable().into_iter().map(|gone| format!("servers/{}", gone.server.namespace()));
+        let folders = stubs::folders(callable.servers().iter().map(|server| server.ident.as_str()));
+        let gone = callable.unavailable();
+        let gone = gone.iter().filter_map(|gone| callable.server(gone.server.as_str()));
+        let absent = gone.filter_map(|server| folders.get(server.ident.as_str()));
         Stubs {
             language: language.name().to_owned(),
-            files: stubs::files(callable.entries(), language),
-            absent: absent.collect(),
+            files: stubs::files(callable.entries(), &folders, language),
+            absent: absent.map(|folder| format!("servers/{folder}")).collect(),
         }
     }
 

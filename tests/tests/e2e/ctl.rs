@@ -339,8 +339,14 @@ fn stubs_are_written_for_people_and_kept_up_to_date_by_the_daemon() {
 
     let kept = world.path("kept");
     let mut with = echo();
+    with["stubs_dir"] = json!(theirs.join("servers/fake/below"));
+    world.write_config(&with.to_string());
+    let warned = || world.status().config.warnings.iter().any(|text| text.starts_with("stubs_dir: cannot write"));
+    until("what is wrong with the folder", PATIENCE, || warned().then_some(()));
+    assert!(world.ctl(&["doctor"]).stdout.contains("stubs_dir: cannot write declarations"));
     with["stubs_dir"] = json!(kept);
     world.write_config(&with.to_string());
+    until("the folder is right", PATIENCE, || (!warned()).then_some(()));
     until("the daemon's stubs", PATIENCE, || kept.join("servers/fake/add.pyi").exists().then_some(()));
     fs::write(kept.join("servers/fake/mine.py"), "mine").unwrap();
     with["tools"] = json!({"block": ["mcp__fake__add"]});

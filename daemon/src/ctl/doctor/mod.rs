@@ -72,6 +72,8 @@ fn config_findings(loaded: &Loaded, place: &Path, status: Option<&Status>) -> Ve
     }
     findings.extend(loaded.warnings.iter().map(|warning| Finding::doubtful("config", warning.clone())));
     let Some(status) = status else { return findings };
+    let unheard = status.config.warnings.iter().filter(|warning| !loaded.warnings.contains(warning));
+    findings.extend(unheard.map(|warning| Finding::doubtful("config", visible(warning, Lines::Keep).into_owned())));
     if let (Some(error), Ok(_)) = (&status.config.error, &loaded.settings) {
         let text = format!("the daemon could not load it: {}", visible(error.trim(), Lines::Keep));
         let remedy = "a variable that is set here may be missing for the daemon: `ptcctl install --env NAME`";

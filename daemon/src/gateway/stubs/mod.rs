@@ -47,30 +47,59 @@ impl Language {
     }
 }
 
-/// All files, by path from the folder they are meant for; paths have `/` and no odd characters.
+/// The folder of each server below `servers`: its Python name, with a number where only upper and lower case would tell it
+/// from another's. To be asked for all configured servers, so that no folder moves when a server comes up.
 #[must_use]
-pub(super) fn files<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>, language: Language) -> BTreeMap<String, String> {
+pub(super) fn folders<'a>(idents: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
+    let idents: BTreeSet<&str> = idents.collect();
+    let mut given = BTreeSet::new();
+    let mut folders = BTreeMap::new();
+    for ident in &idents {
+        let lower = ident.to_lowercase();
+        let numbered = (2..).map(|number| format!("{ident}_{number}"));
+        let own = |name: &String| !idents.iter().any(|other| other.to_lowercase() == name.to_lowercase());
+        let folder = if given.insert(lower) {
+            (*ident).to_owned()
+        } else {
+            numbered.filter(own).find(|name| given.insert(name.to_lowercase())).unwrap_or_default()
+        };
+        folders.insert(*ident, folder);
+    }
+    folders
+}
+
+/// All files, by path from the folder they are meant for; paths have `/` and no odd characters. Each server has its folder
+/// of [`folders`].
+#[must_use]
+pub(super) fn files<'a>(
+    entries: impl Iterator<Item = &'a Arc<Entry>>,
+    folders: &BTreeMap<&str, String>,
+    language: Language,
+) -> BTreeMap<String, String> {
     let mut by_server: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in entries {
         by_server.entry(entry.tool().ident.as_str()).or_default().push(entry);
     }
     let mut files = BTreeMap::new();
+    let folder = |server: &str| folders.get(server).cloned().unwrap_or_else(|| server.to_owned());
     for (server, entries) in &by_server {
+        let folder = folder(server);
         let entries = with_stems(entries);
         for (stem, entry) in &entries {
             let (text, extension) = match language {
                 Language::Python => (python::tool(entry), "pyi"),
                 Language::TypeScript => (typescript::tool(entry), "d.ts"),
             };
-            files.insert(format!("servers/{server}/{stem}.{extension}"), text);
+            files.insert(format!("servers/{folder}/{stem}.{extension}"), text);
         }
         let (text, name) = match language {
             Language::Python => (python::server(&entries), "__init__.py"),
             Language::TypeScript => (typescript::server(&entries), "index.d.ts"),
         };
-        files.insert(format!("servers/{server}/{name}"), text);
+        files.insert(format!("servers/{folder}/{name}"), text);
     }
-    let servers: Vec<(&str, usize)> = by_server.iter().map(|(server, entries)| (*server, entries.len())).collect();
+    let servers: Vec<(&str, String, usize)> =
+        by_server.iter().map(|(server, entries)| (*server, folder(server), entries.len())).collect();
     let (text, name) = match language {
         Language::Python => (python::package(&servers), "__init__.py"),
         Language::TypeScript => (typescript::package(&servers), "index.d.ts"),
@@ -120,7 +149,24 @@ mod tests {
             Arc::new(Entry::new(tool("my-fin", "query", INPUT, Some(OUTPUT)))),
             Arc::new(Entry::new(tool("my-fin", "delete", "{}", None))),
         ];
-        files(entries.iter(), language)
+        files(entries.iter(), &folders(std::iter::once("my_fin")), language)
+    }
+
+    #[test]
+    fn each_server_has_a_folder_of_its_own_on_every_file_system() {
+        let idents = ["git", "Git", "GIT", "git_2", "other"];
+        let found = folders(idents.into_iter());
+        let given: Vec<(&str, &str)> = found.iter().map(|(ident, folder)| (*ident, folder.as_str())).collect();
+        let expected = [("GIT", "GIT"), ("Git", "Git_3"), ("git", "git_4"), ("git_2", "git_2"), ("other", "other")];
+        assert_eq!(given, expected);
+
+        let entries = ["Git", "git"].map(|server| Arc::new(Entry::new(tool(server, "x", "{}", None))));
+        let found = folders(["Git", "git"].into_iter());
+        let python = files(entries.iter(), &found, Language::Python);
+        assert!(python.contains_key("servers/Git/x.pyi") && python.contains_key("servers/git_2/x.pyi"), "{python:?}");
+        assert!(python["servers/__init__.py"].ends_with("\nfrom . import git_2 as git\n"));
+        let typescript = files(entries.iter(), &found, Language::TypeScript);
+        assert!(typescript["servers/index.d.ts"].contains("export * as git from \"./git_2/index\";\n"));
     }
 
     #[test]
@@ -172,14 +218,14 @@ async def query(*, ticker: str, limit: int = 10, where: QueryWhere = ..., **keyw
         let names = ["TOOL", "Tool", "tool", "tool_2", "index", &long];
         let entries = names.map(|name| Arc::new(Entry::new(tool("s", name, "{}", None))));
         for language in [Language::Python, Language::TypeScript] {
-            let files = files(entries.iter(), language);
+            let files = files(entries.iter(), &BTreeMap::new(), language);
             let found: BTreeSet<String> = files.keys().map(|path| path.to_lowercase()).collect();
             assert_eq!(found.len(), names.len() + 2, "{found:?}");
             assert!(files.keys().all(|path| path.split('/').all(|part| part.len() <= 210)), "{found:?}");
         }
-        let python = &files(entries.iter(), Language::Python)["servers/s/__init__.py"];
+        let python = &files(entries.iter(), &BTreeMap::new(), Language::Python)["servers/s/__init__.py"];
         assert!(python.contains("from .TOOL import TOOL as TOOL\nfrom .Tool_2 import Tool as Tool\n"), "{python}");
-        let typescript = &files(entries.iter(), Language::TypeScript)["servers/s/index.d.ts"];
+        let typescript = &files(entries.iter(), &BTreeMap::new(), Language::TypeScript)["servers/s/index.d.ts"];
         assert!(typescript.contains("export { index } from \"./index_2\";\n"), "{typescript}");
     }
 

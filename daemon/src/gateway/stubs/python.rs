@@ -82,14 +82,22 @@ pub(super) fn server(entries: &[(String, &Entry)]) -> String {
 }
 
 /// The `__init__.py` of the whole.
-pub(super) fn package(servers: &[(&str, usize)]) -> String {
+pub(super) fn package(servers: &[(&str, String, usize)]) -> String {
     let mut text = "\"\"\"Tools of MCP servers, as programs run by execute_program can call them.\n\nGenerated; do not edit. In a \
                     program: from servers import NAME; await NAME.TOOL(argument=value)\n\n"
         .to_owned();
-    for (server, tools) in servers {
+    for (server, _, tools) in servers {
         text.push_str(&format!("{server}: {tools} tools\n"));
     }
     text.push_str("\"\"\"\n");
+    let renamed: String = servers
+        .iter()
+        .filter(|(server, folder, _)| server != folder)
+        .map(|(server, folder, _)| format!("from . import {folder} as {server}\n"))
+        .collect();
+    if !renamed.is_empty() {
+        text.push_str(&format!("\n{renamed}"));
+    }
     text
 }
 

@@ -53,8 +53,8 @@ pub(super) fn server(entries: &[(String, &Entry)]) -> String {
 }
 
 /// The index of the whole.
-pub(super) fn package(servers: &[(&str, usize)]) -> String {
-    servers.iter().map(|(server, _)| format!("export * as {server} from \"./{server}/index\";\n")).collect()
+pub(super) fn package(servers: &[(&str, String, usize)]) -> String {
+    servers.iter().map(|(server, folder, _)| format!("export * as {server} from \"./{folder}/index\";\n")).collect()
 }
 
 /// Words that TypeScript keeps for itself and Python does not.
