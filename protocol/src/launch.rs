@@ -360,8 +360,22 @@ struct LogFile {
 }
 
 impl LogFile {
-    /// Each start begins the file anew, so it stays small. None where it cannot be written: then stderr goes nowhere.
+    /// Each start begins the file anew, so it stays small. Where the folder of logs cannot be written, which is likely what
+    /// the daemon will say, a nameless file beside the socket takes its place. None: then stderr goes nowhere.
     fn create(launch: &Launch) -> Option<Self> {
+        Self::named(launch).or_else(|| Self::nameless(&launch.socket))
+    }
+
+    fn nameless(socket: &Path) -> Option<Self> {
+        let path = socket.with_extension("start-log");
+        // Left behind by a start that was killed in the middle; whoever starts the daemon holds a lock.
+        drop(std::fs::remove_file(&path));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path).ok()?;
+        drop(std::fs::remove_file(&path));
+        Some(Self { file })
+    }
+
+    fn named(launch: &Launch) -> Option<Self> {
         let folder = paths::log_dir(launch.state_dir.as_deref()).ok()?;
         DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
         let mut options = OpenOptions::new();

@@ -97,6 +97,14 @@ async fn a_daemon_that_ends_at_once_is_reported_with_its_last_words() {
     assert!(matches!(error, LaunchError::Died { .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("78") && text.contains("config is broken"), "{text}");
+
+    // Also where there is no place for its log.
+    std::fs::remove_dir_all(home.folder.path().join("state")).unwrap();
+    std::fs::write(home.folder.path().join("state"), "a file in place of the folder").unwrap();
+    let text = ensure_running(&home.launch(START_DEADLINE)).await.unwrap_err().to_string();
+    assert!(text.contains("config is broken"), "{text}");
+    let left = std::fs::read_dir(home.folder.path().join("run")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["d.start-lock"]);
 }
 
 #[tokio::test]
