@@ -21,11 +21,16 @@ def install(toolbox, servers):
 def of_absent_servers(toolbox, servers, source):
     """Functions for the tools in the source whose server is down: its tools are not known, but a call can say why it fails."""
     absent = _absent(toolbox, servers)
-    prefixes = tuple(f"mcp__{name}__" for server in absent for name in (server["ident"], server["name"].replace("-", "_")))
+    prefixes = tuple(prefix for server in absent for prefix in (f"mcp__{server['ident']}__", _prefix(server)))
     if not prefixes:
         return {}
     named = (name for name in re.findall(r"\bmcp__\w+", source) if name.startswith(prefixes) and name not in toolbox.specs)
     return {name: toolbox.absent(name) for name in named}
+
+
+def _prefix(server):
+    """What the global names of the server's tools begin with."""
+    return f"mcp__{server['name'].replace('-', '_')}__"
 
 
 def _absent(toolbox, servers):
@@ -47,7 +52,7 @@ class ServersPackage(types.ModuleType):
         for name, spec in toolbox.specs.items():
             tools.setdefault(spec["server"], {})[spec["attr"]] = toolbox.functions[name]
         self._tools = tools
-        self._absent = {server["ident"] for server in _absent(toolbox, servers)}
+        self._absent = {server["ident"]: _prefix(server) for server in _absent(toolbox, servers)}
         self.__all__ = list(tools)
 
     def __getattr__(self, name):
@@ -59,7 +64,8 @@ class ServersPackage(types.ModuleType):
         return sorted({*super().__dir__(), *self._tools})
 
     def _module(self, name):
-        absent = self._toolbox.absent if name in self._absent else None
+        prefix = self._absent.get(name)
+        absent = None if prefix is None else lambda tool: self._toolbox.absent(prefix + tool)
         module = ServerModule(name, self._tools[name], absent)
         sys.modules[module.__name__] = module
         self.__dict__[name] = module
@@ -85,7 +91,7 @@ class ServerModule(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         if self._absent is not None and not name.startswith("_"):
-            return self._absent(f"mcp__{self.__name__.removeprefix('servers.')}__{name}")
+            return self._absent(name)
         raise AttributeError(f"{self.__name__} has no tool {name!r}{_known(name, self.__all__)}")
 
 

@@ -49,6 +49,9 @@ class Servers(unittest.TestCase):
                 outcome = run(code, lambda call: failure("server 'down-one' is not connected (gone)", "unavailable"), tools=TOOLS, servers=servers)
                 self.assertIn("ToolError: server 'down-one' is not connected (gone)", outcome.error)
                 self.assertEqual([call["tool"] for call in outcome.calls], ["mcp__down_one__x"])
+        keyword = [{"name": "class", "ident": "class_", "error": "gone"}]
+        outcome = run("from servers import class_\nawait class_.x()", lambda call: failure("gone", "unavailable"), tools=[], servers=keyword)
+        self.assertEqual([call["tool"] for call in outcome.calls], ["mcp__class__x"])
         typo = run("await mcp__s__ecko(x=1)", tools=TOOLS, servers=servers)
         self.assertIn("did you mean mcp__s__echo", typo.error)
 
