@@ -175,12 +175,17 @@ fn a_server_that_floods_its_stderr_is_drained() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_killed_server_fails_its_calls_shows_within_a_second_and_comes_back() {
-    let world = world(vec![fake("s", &json!({}))]);
+    let dir = tempfile::tempdir().unwrap();
+    let received = dir.path().join("received");
+    let world = world(vec![fake("s", &json!({"record": received}))]);
     is_ready(&world, "s");
     let mut session = world.session();
     let before = world.status().servers[0].clone();
     let id = session.send_program("try:\n    await mcp__s__hang()\nexcept ToolError as e:\n    print(e.code, '|', e)");
-    world.wait_status("the call runs", |status| status.programs.iter().any(|program| program.current.is_some()));
+    // A call that has not been sent yet would be made of the next process.
+    until("the server has the call", PATIENCE, || {
+        fs::read_to_string(&received).ok().filter(|lines| lines.contains("\"hang\""))
+    });
     let start = Instant::now();
     kill(before.pid.unwrap());
     let result = session.tool_result(id);
