@@ -179,6 +179,7 @@ impl ProgramCalls {
         (slot, self.dispatch(funded, args).await)
     }
 
+    /// Sends a funded call and takes its result. The supervisor ends it at its deadline.
     async fn dispatch(&self, funded: &Funded, args: Box<RawValue>) -> Result<Converted, Failure> {
         let entry = funded.entry();
         let limit = self.execution.max_tool_result_bytes;

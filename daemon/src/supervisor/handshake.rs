@@ -68,9 +68,20 @@ impl Negotiation {
     /// `initialize`, with the newest version that has it.
     pub(super) const INITIALIZE: Self = Self::Initialize(&ProtocolVersion::LATEST_WITH_INITIALIZE);
 
-    /// What follows when a server speaks this version and not what it was asked for.
-    pub(super) fn of(version: &'static ProtocolVersion) -> Self {
-        if version.has_initialize() { Self::Initialize(version) } else { Self::Discover }
+    /// What a start that failed in this way has taught for the next one, beside what earlier ones have. Discovery alone is
+    /// tried once: the server may be another one by then.
+    pub(super) fn taught(kind: StartErrorKind, before: Option<Self>) -> Option<Self> {
+        match kind {
+            StartErrorKind::Modern => Some(Self::Discover),
+            StartErrorKind::Version(version) if version.has_initialize() => Some(Self::Initialize(version)),
+            StartErrorKind::Version(_) => Some(Self::Discover),
+            StartErrorKind::Transient
+            | StartErrorKind::Wait(_)
+            | StartErrorKind::Expired
+            | StartErrorKind::TooSlow
+            | StartErrorKind::Broken
+            | StartErrorKind::SignIn => before.filter(|taught| *taught != Self::Discover),
+        }
     }
 
     /// The version that `initialize` asks for.
@@ -225,6 +236,17 @@ pub(super) async fn list_tools(line: &Line, limit: Duration) -> Result<Listing, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failed_start_teaches_how_the_next_one_begins() {
+        let old = Negotiation::Initialize(&ProtocolVersion::V_2024_11_05);
+        let taught = Negotiation::taught;
+        assert_eq!(taught(StartErrorKind::Version(&ProtocolVersion::V_2024_11_05), None), Some(old));
+        assert_eq!(taught(StartErrorKind::Version(&ProtocolVersion::LATEST), None), Some(Negotiation::Discover));
+        assert_eq!(taught(StartErrorKind::Modern, Some(old)), Some(Negotiation::Discover));
+        assert_eq!(taught(StartErrorKind::Transient, Some(old)), Some(old), "a version stays");
+        assert_eq!(taught(StartErrorKind::Transient, Some(Negotiation::Discover)), None, "discovery is tried once");
+    }
 
     #[test]
     fn the_newest_version_that_both_speak_is_taken() {

@@ -367,16 +367,7 @@ impl Server {
             _ => None,
         };
         self.timeouts = if error.kind == StartErrorKind::TooSlow { self.timeouts.saturating_add(1) } else { 0 };
-        self.taught = match error.kind {
-            StartErrorKind::Modern => Some(Negotiation::Discover),
-            StartErrorKind::Version(version) => Some(Negotiation::of(version)),
-            StartErrorKind::Transient
-            | StartErrorKind::Wait(_)
-            | StartErrorKind::Expired
-            | StartErrorKind::TooSlow
-            | StartErrorKind::Broken
-            | StartErrorKind::SignIn => self.taught.filter(|taught| *taught != Negotiation::Discover),
-        };
+        self.taught = Negotiation::taught(error.kind, self.taught);
         match exit {
             Some(status) => self.failed(&format!("exits before it is ready, {}", exit_words(status))),
             None => self.failed(&error.message),
